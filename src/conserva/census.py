@@ -1,0 +1,125 @@
+"""The computation as autograd recorded it, searched for what no rule reached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+
+from .coverage import Coverage
+from .errors import Error
+from .ledger import Books
+from .rules import RuleSet
+
+_NODES = {
+    "attention": ("SoftmaxBackward", "SafeSoftmaxBackward", "ScaledDotProduct", "NativeMultiHeadAttention"),
+    "norm": ("NativeLayerNorm", "NativeGroupNorm", "FusedRmsNorm", "RsqrtBackward", "SqrtBackward", "StdBackward"),
+}
+"""Kind of operation -> how its nodes are called in a graph."""
+
+_MATRIX_PRODUCTS = ("MmBackward", "AddmmBackward", "BmmBackward", "UnsafeViewBackward")
+_OWN = __name__.partition(".")[0] + "."
+
+
+def _name(node: Any) -> str:
+    return str(node.name()).rpartition("::")[2]
+
+
+def walk(roots: Sequence[Any]) -> Iterator[Any]:
+    """Yield every node of the graph behind some nodes."""
+    seen, waiting = set(), [root for root in roots if root is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        yield node
+        waiting.extend(before for before, _ in node.next_functions if before is not None)
+
+
+def refuse_sealed(model: nn.Module) -> None:
+    """Raise if a part of the model runs where the context cannot see it."""
+    for name, module in model.named_modules():
+        where = f"module {name!r}" if name else "the model"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Error(f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch.")
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            raise Error(f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile.")
+
+
+def check_reached(
+    model: nn.Module, outputs: Sequence[Tensor], rules: RuleSet, coverage: Coverage, trusted: Collection[str]
+) -> list[Any]:
+    """Raise if attention, norms or foreign code in the graph met no rule; return the graph's nodes."""
+    nodes = list(walk([output.grad_fn for output in outputs]))
+    for node in nodes:
+        _refuse_foreign(node, trusted)
+    for kind, names in _NODES.items():
+        missed = sorted({_name(node) for node in nodes if _name(node).startswith(names) and not _value_path_only(node)})
+        if missed and getattr(rules, kind) == "freeze":
+            raise Error(
+                f"{kind} of {type(model).__name__} was not reached: the graph has {', '.join(missed)} under rule "
+                f"'freeze'. It was computed outside the context, or by a call that conserva does not read."
+            )
+    if coverage.count("attention") == 0:
+        raise Error(_no_attention(model))
+    return nodes
+
+
+def _value_path_only(node: Any) -> bool:
+    """Tell whether this is fused attention with queries and keys cut off, as the AH-rule leaves it."""
+    if not _name(node).startswith("ScaledDotProduct"):
+        return False
+    (query, _), (key, _) = node.next_functions[:2]
+    return query is None and key is None
+
+
+def _no_attention(model: nn.Module) -> str:
+    kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if kernel not in (None, "eager", "sdpa"):
+        return (
+            f"No attention of {type(model).__name__} was reached: its attention runs in {kernel!r}, outside torch. "
+            "Call model.set_attn_implementation('sdpa') first."
+        )
+    return (
+        f"{type(model).__name__} has no attention that reaches the output: no softmax and no "
+        "scaled_dot_product_attention was met. conserva explains Transformers; for attention in a kernel of its own, "
+        "switch the model to torch's."
+    )
+
+
+def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
+    name = _name(node)
+    if "CheckpointFunction" in name:
+        raise Error("The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False.")
+    if "CompiledFunction" in name or "DifferentiableGraph" in name:
+        raise Error(f"A part of the model is compiled or scripted ({name}), so no rule reaches it: run it as plain PyTorch.")
+    if isinstance(node, BackwardCFunction):
+        function = type(node)._forward_cls  # type: ignore[attr-defined]
+        if not function.__module__.startswith(_OWN) and function.__name__ not in trusted:
+            raise Error(
+                f"{function.__module__}.{function.__name__} is an autograd function that conserva cannot look into. "
+                f"If it is linear in its input, pass trusted=[{function.__name__!r}]; if it is attention or a norm, "
+                "switch the model to torch's own."
+            )
+
+
+def cancel_inside_softmax(nodes: Sequence[Any], books: Books) -> None:
+    """Take masks and position biases inside a softmax off the books: they are a part of the attention."""
+    inside: set[Any] = set()
+    for node in nodes:
+        if not _name(node).startswith("SoftmaxBackward"):
+            continue
+        waiting = [before for before, _ in node.next_functions]
+        while waiting:
+            below = waiting.pop()
+            if below is None or below in inside or _name(below).startswith(_MATRIX_PRODUCTS):
+                continue
+            inside.add(below)
+            if not _name(below).startswith("BaddbmmBackward"):
+                waiting.extend(before for before, _ in below.next_functions)
+    for node, entry in zip(books.nodes, books.entries, strict=True):
+        entry.cancelled = entry.cancelled or node in inside

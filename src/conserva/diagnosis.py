@@ -1,0 +1,37 @@
+"""Finding the module where numbers go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def first_bad_module(model: nn.Module, run: Callable[[], Any]) -> str:
+    """Run the model again and name the first module whose output is not finite while its inputs were."""
+    found: list[str] = []
+    names = {module: name or type(model).__name__ for name, module in model.named_modules()}
+
+    def look(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if found:
+            return
+        clean = all(bool(torch.isfinite(x).all()) for x in (*_tensors(list(args)), *_tensors(kwargs)))
+        if clean and not all(bool(torch.isfinite(x).all()) for x in _tensors(output)):
+            found.append(names[module])
+
+    handles = [module.register_forward_hook(look, with_kwargs=True) for module in names]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else names[model]

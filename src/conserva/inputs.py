@@ -1,0 +1,94 @@
+"""What a model is called with, and which of it is to be explained."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import Error
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of one call of a model: positional ones, and others by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    first: str
+    batch_dim: int
+
+    @classmethod
+    def of(cls, model: nn.Module, given: Any, batch_dim: int = 0) -> Inputs:
+        """Take a tensor, a tuple of arguments, or a mapping of named ones such as a tokenizer returns."""
+        if isinstance(given, Mapping):
+            args, kwargs = (), dict(given)
+        else:
+            args, kwargs = (given if isinstance(given, tuple) else (given,)), {}
+        if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
+            raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
+        names = list(inspect.signature(model.forward).parameters)
+        return cls(args, kwargs, names[0] if names else "input", batch_dim)
+
+    def features(self) -> dict[str, Tensor]:
+        """Return what is to be explained: token ids, and numbers that are no mask."""
+        found = {name: x for name, x in self.kwargs.items() if _is_feature(name, x)}
+        if self.args and isinstance(self.args[0], Tensor):
+            found = {self.first: self.args[0], **found}
+        if not found:
+            raise Error(
+                f"inputs has {', '.join(map(repr, self.kwargs))}, none of which is known as something to explain: "
+                "name token ids 'input_ids', or pass them as the first positional argument."
+            )
+        return found
+
+    def samples(self) -> int:
+        """Return how many samples there are; all features must agree."""
+        sizes = {}
+        for name, x in self.features().items():
+            if x.dim() <= self.batch_dim or x.numel() == 0:
+                raise Error(f"{name} has shape {tuple(x.shape)}: it must hold samples along axis {self.batch_dim}.")
+            sizes[name] = x.shape[self.batch_dim]
+        if len(set(sizes.values())) > 1:
+            raise Error(f"The inputs disagree on the number of samples along axis {self.batch_dim}: {sizes}.")
+        return next(iter(sizes.values()))
+
+    def replaced(self, features: Mapping[str, Tensor]) -> Inputs:
+        """Return the same call with some features put in anew."""
+        args = tuple(features.get(self.first, arg) if i == 0 else arg for i, arg in enumerate(self.args))
+        return Inputs(args, {k: features.get(k, v) for k, v in self.kwargs.items()}, self.first, self.batch_dim)
+
+    def with_(self, **kwargs: Any) -> Inputs:
+        """Return the same call with further named arguments."""
+        return Inputs(self.args, {**self.kwargs, **kwargs}, self.first, self.batch_dim)
+
+    def sample(self, i: int) -> Inputs:
+        """Return the call for one sample alone."""
+        samples = self.samples()
+
+        def one(x: Any) -> Any:
+            if isinstance(x, Tensor) and x.dim() > self.batch_dim and x.shape[self.batch_dim] == samples:
+                return x.narrow(self.batch_dim, i, 1)
+            if isinstance(x, Tensor) and x.dim() and x.shape[0] == samples:  # a padding mask of a time-first model
+                return x[i : i + 1]
+            return x
+
+        return Inputs(
+            tuple(map(one, self.args)), {k: one(v) for k, v in self.kwargs.items()}, self.first, self.batch_dim
+        )
+
+    def run(self, model: nn.Module) -> Any:
+        """Call the model."""
+        return model(*self.args, **self.kwargs)
+
+
+def _is_feature(name: str, value: object) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    if value.is_floating_point():
+        return not name.endswith(("mask", "labels"))
+    return value.dtype in (torch.int64, torch.int32) and name.endswith("input_ids")

@@ -1,0 +1,146 @@
+"""The books: how an output splits among inputs, positions and biases, sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .coverage import calling_module
+from .operations.live import in_float32
+
+
+class Unbatchable(Exception):
+    """Shapes do not tell which rows belong to which sample: the samples must be explained one at a time."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """`output = inputs + positions + biases + gap`, a number for each sample in each.
+
+    `positions` is what the model adds at each place whatever the input says: position and segment embeddings, class
+    tokens. `biases` is what it adds everywhere. `modules` splits the two by the module that owns the parameter.
+    """
+
+    output: Tensor
+    inputs: Tensor
+    positions: Tensor
+    biases: Tensor
+    modules: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> Tensor:
+        """What no entry accounts for. Rounding under `exact`; under other rule sets, what their rules lose or double."""
+        return self.output - self.inputs - self.positions - self.biases
+
+
+@dataclass
+class Entry:
+    """One constant that one tensor contains, and the relevance it got."""
+
+    constant: Tensor | float
+    parameter: nn.Parameter | None
+    module: nn.Module | None
+    joined: bool
+    where: Tensor | None
+    axis: int | None
+    samples: int
+    relevance: Tensor | None = None
+    cancelled: bool = False
+
+    def collect(self, grad: Tensor) -> None:
+        """Weigh the constant by the gradient that reaches it: R_b = b * dF/db, for each sample."""
+        if self.cancelled:
+            return
+        grad, constant = in_float32(grad), self.constant
+        if isinstance(constant, Tensor) and constant.dim() == 1 and self.where is None and self.axis != grad.dim() - 1:
+            weighed = grad @ constant.to(grad.dtype)
+        else:
+            weighed = grad * constant
+            # A mask's -inf times the gradient 0 is 0, not nan.
+            keep = grad != 0 if self.where is None else (grad != 0) & self.where
+            weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
+        if self.axis is None:
+            relevance = weighed.reshape(self.samples, -1).sum(1)
+        else:
+            relevance = weighed.movedim(self.axis, 0).flatten(1).sum(1) if weighed.dim() > 1 else weighed
+        self.relevance = relevance if self.relevance is None else self.relevance + relevance
+
+    def is_bias(self, name: str) -> bool:
+        """Tell whether the constant is the same at every place: a number, a vector, or called a bias by its model."""
+        if self.joined:
+            return False
+        if self.parameter is not None:
+            return "bias" in name.rpartition(".")[2] or sum(n > 1 for n in self.parameter.shape) <= 1
+        return not isinstance(self.constant, Tensor) or self.constant.dim() <= 1
+
+
+class Books:
+    """The constants that join the computation, each with the place where it joins."""
+
+    def __init__(self, samples: int, batch_dim: int) -> None:
+        self.samples, self.batch_dim = samples, batch_dim
+        self.samples_moved = batch_dim != 0
+        self.rows_shuffled = False
+        self.entries: list[Entry] = []
+        self.nodes: list[Any] = []  # where in the graph each entry stands; kept here, for an entry hangs on its node
+
+    def book(
+        self,
+        out: Tensor,
+        constant: Any,
+        parameter: nn.Parameter | None,
+        *,
+        factor: float,
+        where: Tensor | None,
+        joined: bool,
+    ) -> None:
+        """Book `constant * factor` as part of `out`."""
+        if not isinstance(constant, Tensor):
+            constant = float(constant) * factor
+            if constant == 0:
+                return
+        elif not constant.is_floating_point():
+            constant = constant.to(out.dtype) * factor
+        elif factor != 1:
+            constant = constant * factor
+        entry = Entry(constant, parameter, calling_module(), joined, where, self._sample_axis(out), self.samples)
+        self.entries.append(entry)
+        self.nodes.append(out.grad_fn)
+        out.register_hook(entry.collect)  # type: ignore[no-untyped-call]
+
+    def _sample_axis(self, out: Tensor) -> int | None:
+        """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows."""
+        if self.samples == 1:
+            return None
+        axes = [axis for axis, size in enumerate(out.shape) if size == self.samples]
+        if self.samples_moved:
+            if len(axes) == 1 and (axes[0] < out.dim() - 1 or out.dim() == 1):
+                return axes[0]
+        elif out.shape[0] == self.samples and (out.dim() > 2 or not self.rows_shuffled):
+            return 0
+        elif out.shape[0] % self.samples == 0 and not self.rows_shuffled:
+            return None
+        raise Unbatchable
+
+    def close(self, model: nn.Module, output: Tensor, inputs: Tensor, scale: float) -> Ledger:
+        """Sum up what was collected since the last time, divided by the gradient's scale, and start afresh."""
+        owners = {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
+        names = {id(module): name for name, module in model.named_modules()}
+        positions, biases = torch.zeros_like(output), torch.zeros_like(output)
+        modules: dict[str, Tensor] = {}
+        for entry in self.entries:
+            if entry.relevance is None:
+                continue
+            relevance, entry.relevance = entry.relevance.to(output) / scale, None
+            parameter = owners.get(id(entry.parameter), "")
+            owner = parameter.rpartition(".")[0] if parameter else names.get(id(entry.module), "")
+            modules[owner] = modules[owner] + relevance if owner in modules else relevance
+            if entry.is_bias(parameter):
+                biases = biases + relevance
+            else:
+                positions = positions + relevance
+        return Ledger(output, inputs, positions, biases, modules)

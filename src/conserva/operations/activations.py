@@ -1,0 +1,68 @@
+"""Activations: elementwise nonlinear functions of one tensor, written as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .elementwise import Ratio, Trail, follow, forget_trail
+from .live import live, overwrite
+from .norms import statistic
+
+if TYPE_CHECKING:
+    from ..propagation import Propagation
+    from .live import Reader
+
+_NAMES = (
+    "abs", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "elu", "erf", "exp", "expm1", "gelu",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "log1p", "logsigmoid", "mish",
+    "reciprocal", "relu", "relu6", "selu", "sigmoid", "silu", "sin", "softplus", "softshrink", "softsign",
+    "special_erf", "special_expit", "square", "tanh", "tanhshrink", "threshold", "__rpow__",
+)  # fmt: skip
+
+
+def activation(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read a call of one live tensor and otherwise plain numbers."""
+    if kwargs.pop("inplace", False) and live(x):
+        forget_trail(x)
+        return overwrite(x, activation(context, function, x.clone(), *args, **kwargs))
+    if not live(x) or any(map(live, args)):
+        return function(x, *args, **kwargs)
+    rule = context.meet("activation", function)
+    if rule == "gradient":
+        out = function(x, *args, **kwargs)
+        if context.rules.product == "freeze-gate":
+            out.__dict__["conserva_trail"] = Trail(x, 0, linear=False)  # a product asks which factor is the gate
+        return out
+    if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
+        # Bounds that are tensors: no one f(0), f'(0) for all elements.
+        with torch.no_grad():
+            value = function(x, *args, **kwargs)
+        return Ratio.apply(x, value, 0.0, 0.0)  # type: ignore[no-untyped-call]
+    return follow(context, function, x, *args, **kwargs)
+
+
+def activation_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `x.tanh_()` and its like: the same function, stored where its argument was."""
+    if not live(x):
+        return function(x, *args, **kwargs)
+    forget_trail(x)
+    return overwrite(x, activation(context, getattr(Tensor, function.__name__[:-1]), x.clone(), *args, **kwargs))
+
+
+def power(context: Propagation, function: Callable[..., Any], x: Any, exponent: Any, **kwargs: Any) -> Any:
+    """Read a power: a root is the scale of a norm written out, all else an activation."""
+    if exponent in (0.5, -0.5) and not isinstance(exponent, Tensor):
+        return statistic(context, function, x, exponent, **kwargs)
+    return activation(context, function, x, exponent, **kwargs)
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(_NAMES, activation),
+    **{f"{name}_": activation_in_place for name in _NAMES if hasattr(Tensor, f"{name}_")},
+    "pow": power,
+    "__pow__": power,
+}

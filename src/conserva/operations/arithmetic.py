@@ -1,0 +1,124 @@
+"""Sums, products and quotients of tensors and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .elementwise import follow, forget_trail, trail_of
+from .live import frozen, live, overwrite, scale_gradient
+
+if TYPE_CHECKING:
+    from ..propagation import Propagation
+    from .live import Reader
+
+
+def _continues(context: Propagation, a: Any, b: Any) -> bool:
+    """Tell whether a call of `a` and `b` is a further step of one elementwise function."""
+    if context.rules.activation != "ratio":
+        return False
+    if live(a) and live(b):
+        return trail_of(a).source is trail_of(b).source
+    return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
+
+
+def _sum(sign_a: int, sign_b: int) -> Reader:
+    """Return the reader of `sign_a * a + sign_b * b`."""
+
+    def read(context: Propagation, function: Callable[..., Any], a: Any, b: Any, *, alpha: float = 1) -> Any:
+        how = {} if alpha == 1 else {"alpha": alpha}
+        if _continues(context, a, b) and not all(trail_of(x).linear for x in (a, b) if live(x)):
+            return follow(context, function, a, b, **how)
+        out = function(a, b, **how)
+        if live(a) != live(b):
+            constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
+            # A bare number is a part of some activation; it is booked where activations are read as a whole.
+            if isinstance(constant, Tensor) or context.rules.activation == "ratio":
+                context.book(out, constant, factor=factor)
+        return out
+
+    return read
+
+
+def sum_in_place(sign: int) -> Reader:
+    """Return the reader of `a += sign * b`."""
+
+    def read(context: Propagation, function: Callable[..., Any], a: Any, b: Any, *, alpha: float = 1) -> Any:
+        was_live, before = live(a), a
+        if not was_live and live(b):
+            before = a.clone()
+        forget_trail(a)
+        out = function(a, b, alpha=alpha) if alpha != 1 else function(a, b)
+        if was_live and not live(b):
+            context.book(out, b, factor=sign * alpha)
+        elif not was_live:
+            context.book(out, before)
+        return out
+
+    return read
+
+
+def multiply(context: Propagation, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Read `a * b`."""
+    if _continues(context, a, b):
+        return follow(context, function, a, b, linear=not (live(a) and live(b)))
+    if live(a) and live(b):
+        return function(*shared(context, function, a, b))
+    return function(a, b)
+
+
+def shared(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
+    """Return the factors of a product, each letting through the share of the gradient that the rule gives it."""
+    rule = context.meet("product", function)
+    if rule == "gradient":
+        return list(factors)
+    if rule == "freeze-gate":
+        gates = [live(factor) and not trail_of(factor).linear for factor in factors]
+        if any(gates) and not all(gates):
+            return [frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
+    share = 1 / sum(map(live, factors))
+    return [scale_gradient(factor, share) for factor in factors]
+
+
+def divide(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
+    """Read `a / b`. A divisor is a scale like a norm's: but for the gradient, it is constant."""
+    if not kwargs and _continues(context, a, b):
+        return follow(context, function, a, b, linear=not live(b))
+    if live(b) and context.meet("product", function) != "gradient":
+        b = frozen(b)
+    return function(a, b, **kwargs)
+
+
+def negate(context: Propagation, function: Callable[..., Any], x: Any) -> Any:
+    """Read `-x`."""
+    ratio = context.rules.activation == "ratio"
+    return follow(context, function, x, linear=True) if ratio and live(x) else function(x)
+
+
+def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
+    """Return the reader of `a *= b` and its like."""
+
+    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
+        forget_trail(a)
+        if live(a) and live(b):
+            return overwrite(a, read(context, out_of_place, a.clone(), b, **kwargs))
+        return function(a, b, **kwargs)
+
+    return read_in_place
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("add", "__add__", "__radd__"), _sum(1, 1)),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), _sum(1, -1)),
+    **dict.fromkeys(("rsub", "__rsub__"), _sum(-1, 1)),
+    **dict.fromkeys(("add_", "__iadd__"), sum_in_place(1)),
+    **dict.fromkeys(("sub_", "subtract_", "__isub__"), sum_in_place(-1)),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), multiply),
+    **dict.fromkeys(("mul_", "multiply_", "__imul__"), _in_place(torch.mul, multiply)),
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__", "__rtruediv__"), divide),
+    **dict.fromkeys(("div_", "divide_", "true_divide_", "__itruediv__"), _in_place(torch.div, divide)),
+    **dict.fromkeys(("neg", "negative", "__neg__"), negate),
+}

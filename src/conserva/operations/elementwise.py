@@ -1,0 +1,121 @@
+"""Elementwise functions of one tensor, however many calls they are written in, read as one activation.
+
+`0.5 * x * (1 + tanh(c * (x + a * x**3)))` is eight calls and one GELU. Every tensor that is an elementwise function
+f of one live tensor, its source x, carries a `Trail` back to it. The next such call is linked straight to the source,
+with the coefficient (f(x) - f(0)) / x: what lies between drops out of the backward pass by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .live import in_float32, live
+
+if TYPE_CHECKING:
+    from ..propagation import Propagation
+
+
+@dataclass(frozen=True)
+class Trail:
+    """How a tensor came from its source: by which function, and whether that is a mere factor."""
+
+    source: Tensor
+    function: int
+    linear: bool
+
+
+class Functions:
+    """The elementwise functions met, each known by the calls it is made of, with f(0) and f'(0)."""
+
+    def __init__(self) -> None:
+        self._zero = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        self._at_zero = [self._zero]  # what each function makes of a zero, kept with its graph
+        self._limits = [(0.0, 1.0)]  # the identity
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def number(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Return the number of the function that `call` makes of others, which stand as trails in `args`."""
+        known = tuple(("f", arg.function) if isinstance(arg, Trail) else arg for arg in args)
+        key = (call, known, tuple(sorted(kwargs.items())))
+        if key not in self._numbers:
+            zeros = [self._at_zero[arg.function] if isinstance(arg, Trail) else arg for arg in args]
+            with torch.enable_grad():
+                value = call(*zeros, **kwargs)
+            self._numbers[key] = len(self._at_zero)
+            self._at_zero.append(value)
+            self._limits.append(self._limit(value))
+        return self._numbers[key]
+
+    def _limit(self, value: Tensor) -> tuple[float, float]:
+        if not math.isfinite(float(value)):
+            return 0.0, 0.0
+        (slope,) = torch.autograd.grad(value, self._zero, retain_graph=True, allow_unused=True)
+        finite = slope is not None and math.isfinite(float(slope))
+        return float(value), float(slope) if finite else 0.0
+
+    def limit(self, number: int) -> tuple[float, float]:
+        """Return f(0) and f'(0), and 0 for what is not finite."""
+        return self._limits[number]
+
+
+def trail_of(x: Tensor) -> Trail:
+    """Return where `x` comes from; a tensor without a trail is its own source."""
+    trail = x.__dict__.get("conserva_trail")
+    return Trail(x, 0, True) if trail is None else trail
+
+
+def forget_trail(x: object) -> None:
+    """Drop the trail of a tensor that changes in place."""
+    if isinstance(x, Tensor):
+        x.__dict__.pop("conserva_trail", None)
+
+
+class Ratio(Function):
+    """The value f(x), read as x times the constant (f(x) - f(0)) / x, with the limit f'(0) at 0."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
+        ctx.save_for_backward(source, value)
+        ctx.at_zero, ctx.slope = at_zero, slope
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        source, value = (in_float32(saved) for saved in ctx.saved_tensors)
+        if ctx.at_zero:
+            # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
+            small = source.abs() < torch.finfo(source.dtype).eps ** 0.5
+            ratio = (value - ctx.at_zero) / source
+        else:
+            small = source == 0
+            ratio = value / source
+        ratio.masked_fill_(small, ctx.slope)
+        return ratio.mul_(grads[0]), None, None, None
+
+
+def follow(
+    context: Propagation, call: Callable[..., Any], *args: Any, linear: bool = False, **kwargs: Any
+) -> Tensor:
+    """Make an elementwise call whose live arguments share one source and whose others are plain numbers."""
+    trails = tuple(trail_of(arg) if live(arg) else arg for arg in args)
+    origins = [trail for trail in trails if isinstance(trail, Trail)]
+    source, number = origins[0].source, context.functions.number(call, trails, kwargs)
+    if linear and all(trail.linear for trail in origins):
+        out: Tensor = call(*args, **kwargs)
+    else:
+        linear = False
+        with torch.no_grad():
+            value = call(*args, **kwargs)
+        at_zero, slope = context.functions.limit(number)
+        out = Ratio.apply(source, value, at_zero, slope)  # type: ignore[no-untyped-call]
+        if at_zero:
+            context.book(out, at_zero)
+    out.__dict__["conserva_trail"] = Trail(source, number, linear)
+    return out

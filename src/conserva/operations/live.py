@@ -1,0 +1,60 @@
+"""What is live, what is constant, and how much of a gradient passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..propagation import Propagation
+
+    Reader = Callable[..., Any]
+    """How one torch call is read: `reader(context, function, *args, **kwargs)` returns what the call returns."""
+
+
+def live(x: object) -> TypeGuard[Tensor]:
+    """Tell whether `x` carries relevance. Parameters never do: the context hands them over as constants."""
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+class ScaleGradient(Function):
+    """The identity, with the gradient times a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] * ctx.factor, None
+
+
+def scale_gradient(x: Any, factor: float) -> Any:
+    """Let `factor` of the gradient pass to `x`, if it is live."""
+    return ScaleGradient.apply(x, factor) if live(x) else x  # type: ignore[no-untyped-call]
+
+
+def overwrite(target: Tensor, value: Tensor) -> Tensor:
+    """Store `value` in `target`, for calls that work in place: what was there has no part in it any more."""
+    return target.copy_(value)
+
+
+def frozen(x: Tensor) -> Tensor:
+    """Return `x` as a constant."""
+    return x.detach() if x.requires_grad else x
+
+
+def untouched(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Read a call as it stands: linear in what is live, with nothing to book."""
+    return function(*args, **kwargs)
+
+
+def in_float32(x: Tensor) -> Tensor:
+    """Return `x` in float32, or as it is in float64: sums and quotients in half precision are not to be trusted."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()

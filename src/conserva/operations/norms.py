@@ -1,0 +1,182 @@
+"""Norms: LayerNorm, RMSNorm, GroupNorm and their scale, written as one call or as several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ..errors import Error
+from .live import frozen, in_float32, live
+
+if TYPE_CHECKING:
+    from ..propagation import Propagation
+    from .live import Reader
+
+
+class FrozenScale(Function):
+    """A norm's value, read as (x - mean) times a constant: the LN-rule. RMSNorm has no mean to subtract."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, value: Tensor, scale: Tensor, weight: Tensor | None, axes: tuple[int, ...], centred: bool
+    ) -> Tensor:
+        ctx.save_for_backward(scale, weight)
+        ctx.axes, ctx.centred, ctx.dtype = axes, centred, x.dtype
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        scale, weight = ctx.saved_tensors
+        grad = in_float32(grads[0])
+        if weight is not None:
+            grad = grad * weight
+        if ctx.centred:  # the mean is live: detaching it would break conservation (Ali et al. 2022, section 4.2)
+            grad = grad - grad.mean(ctx.axes, keepdim=True)
+        return (grad * scale).to(ctx.dtype), None, None, None, None, None
+
+
+def _freeze(x: Tensor, value: Tensor, scale: Tensor, weight: Any, axes: tuple[int, ...], centred: bool) -> Tensor:
+    return FrozenScale.apply(x, value, scale, weight, axes, centred)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def layer_norm(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,  # noqa: A002 - torch's own name, which callers may use
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    """Read `layer_norm`."""
+    if not live(input):
+        return function(input, normalized_shape, weight, bias, eps)
+    if context.meet("norm", function) == "gradient":
+        out = function(input, normalized_shape, weight, bias, eps)
+    else:
+        x = input.float() if torch.is_autocast_enabled(input.device.type) else input
+        with torch.no_grad():
+            value, _, scale = torch.native_layer_norm(x, list(normalized_shape), weight, bias, eps)
+        out = _freeze(x, value, scale, weight, tuple(range(-len(normalized_shape), 0)), True)
+    context.book(out, bias)
+    return out
+
+
+def rms_norm(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    eps: float | None = None,
+) -> Any:
+    """Read `rms_norm`."""
+    if not live(input):
+        return function(input, normalized_shape, weight, eps)
+    if context.meet("norm", function) == "gradient":
+        return function(input, normalized_shape, weight, eps)
+    axes = tuple(range(-len(normalized_shape), 0))
+    with torch.no_grad():
+        value = function(input, normalized_shape, weight, eps)
+        square = in_float32(input).square().mean(axes, keepdim=True)
+        scale = torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps))
+    return _freeze(input, value, scale, weight, axes, False)
+
+
+def group_norm(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,  # noqa: A002
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:
+    """Read `group_norm`: a LayerNorm over the channels of a group, with a weight for each channel."""
+    if not live(input):
+        return function(input, num_groups, weight, bias, eps)
+    channels = (-1, *[1] * (input.dim() - 2))
+    if context.meet("norm", function) == "gradient":
+        out = function(input, num_groups, weight, bias, eps)
+    else:
+        groups = input.unflatten(1, (num_groups, -1))
+        axes = tuple(range(2, groups.dim()))
+        with torch.no_grad():
+            value = function(input, num_groups, weight, bias, eps).view_as(groups)
+            variance = in_float32(groups).var(axes, correction=0, keepdim=True)
+            each = None if weight is None else weight.view(channels).expand(input.shape[1:]).reshape(groups.shape[1:])
+        out = _freeze(groups, value, torch.rsqrt(variance + eps), each, axes, True).flatten(1, 2)
+    context.book(out, None if bias is None else bias.view(channels), of=bias)
+    return out
+
+
+def batch_norm(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,  # noqa: A002
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *rest: Any,
+) -> Any:
+    """Read `batch_norm` with stored statistics: linear, with a constant."""
+    if live(input) and training:
+        raise Error("A batch norm of the model is in training mode, where samples mix: call model.eval() first.")
+    out = function(input, running_mean, running_var, weight, bias, training, momentum, eps, *rest)
+    if live(input):
+        context.meet("linear", function)
+        offset = -running_mean * torch.rsqrt(running_var + eps) * (1.0 if weight is None else weight)
+        offset = offset if bias is None else offset + bias
+        context.book(out, offset.view(-1, *[1] * (input.dim() - 2)), of=bias)
+    return out
+
+
+def statistic(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read the root, deviation or length that a norm written out divides by."""
+    if not live(x) or context.meet("norm", function) == "gradient":
+        return function(x, *args, **kwargs)
+    return function(x.detach(), *args, **kwargs)
+
+
+def deviation_and_mean(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `std_mean`: the deviation is a norm's scale, the mean is live."""
+    deviation, mean = function(x, *args, **kwargs)
+    if live(x) and context.meet("norm", function) == "freeze":
+        deviation = deviation.detach()
+    return deviation, mean
+
+
+def normalize(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,  # noqa: A002
+    p: float = 2.0,
+    dim: int = 1,
+    eps: float = 1e-12,
+    out: None = None,
+) -> Any:
+    """Read `normalize`: division by a length."""
+    if not live(input) or context.meet("norm", function) == "gradient":
+        return function(input, p, dim, eps)
+    return input / frozen(input).norm(p, dim, keepdim=True).clamp_min(eps)
+
+
+READERS: dict[str, Reader] = {
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
+    "batch_norm": batch_norm,
+    "normalize": normalize,
+    **dict.fromkeys(("sqrt", "rsqrt", "std", "norm", "vector_norm", "linalg_vector_norm", "linalg_norm"), statistic),
+    "std_mean": deviation_and_mean,
+}

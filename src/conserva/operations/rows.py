@@ -1,0 +1,51 @@
+"""Calls that move samples from where they were, and calls at random, which no explanation can stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..errors import Error
+from .live import live
+
+if TYPE_CHECKING:
+    from ..propagation import Propagation
+    from .live import Reader
+
+
+def move_axes(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
+    out = function(x, *args, **kwargs)
+    if context.books is not None and live(x) and x.dim() > 1:
+        stays = x.shape[0] == out.shape[0] and x.stride(0) == out.stride(0)
+        if not stays:
+            context.books.samples_moved = True
+    return out
+
+
+def pick_rows(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read indexing: rows picked by number come in an order that shapes do not tell."""
+    out = function(x, *args, **kwargs)
+    books = context.books
+    if books is not None and live(x) and isinstance(out, Tensor) and out.dim() and out.shape[0] != books.samples:
+        index = args[0] if args else None
+        first = index[0] if isinstance(index, tuple) and index else index
+        if function.__name__ != "__getitem__" or isinstance(first, (Tensor, list)):
+            books.rows_shuffled = True
+    return out
+
+
+def dropout(context: Propagation, function: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, **kwargs: Any) -> Any:  # noqa: A002
+    """Read `dropout`, which must be off."""
+    if live(input) and training and p > 0:
+        raise Error(f"The model drops values at random (dropout p={p}): call model.eval() first.")
+    return input if not training or p == 0 else function(input, p, training, **kwargs)
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t"), move_axes),
+    **dict.fromkeys(("__getitem__", "index_select", "gather", "take_along_dim", "masked_select"), pick_rows),
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), dropout),
+}

@@ -1,0 +1,178 @@
+"""The context that applies a rule set to the torch calls a model makes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .coverage import Coverage
+from .errors import Error
+from .operations import READERS
+from .operations.elementwise import Functions, forget_trail
+from .operations.live import live, untouched
+from .rules import RuleSet, rule_set
+
+if TYPE_CHECKING:
+    from .ledger import Books
+    from .operations.live import Reader
+    from .sources import Sources
+
+
+class Propagation(TorchFunctionMode):
+    """A rule set at work on every torch call of this thread, from `with` to its end.
+
+    Parameters are constants inside: only tensors that require a gradient and are no parameters carry relevance.
+    """
+
+    def __init__(self, rules: RuleSet, books: Books | None = None, sources: Sources | None = None) -> None:
+        super().__init__()
+        self.rules = rules
+        self.books = books
+        self.sources = sources
+        self.coverage = Coverage()
+        self.functions = Functions()
+        self._constants: dict[int, tuple[nn.Parameter, Tensor]] = {}
+        self._readers: dict[Any, Reader] = {}
+        self._outer: list[Propagation | None] = []
+        self._shadowed = False
+
+    def __enter__(self) -> Propagation:
+        # The innermost context wins: the one around it sees nothing until this one ends.
+        outer = getattr(_innermost, "context", None)
+        self._outer.append(outer)
+        if outer is not None:
+            outer._shadowed = True
+        self._shadowed = False
+        _innermost.context = self
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        outer = self._outer.pop()
+        _innermost.context = outer
+        if outer is not None:
+            outer._shadowed = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        reader = self._readers.get(func) or self._find_reader(func)
+        kwargs = kwargs or {}
+        if reader is untouched or self._shadowed:
+            return func(*args, **kwargs)
+        args = tuple([self.constant(arg) if type(arg) is nn.Parameter else arg for arg in args])
+        if kwargs:
+            kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
+        if not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        return reader(self, func, *args, **kwargs)
+
+    def _find_reader(self, func: Callable[..., Any]) -> Reader:
+        name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
+        reader = READERS.get(name)
+        if reader is None:
+            reader = untouched if name in ("__get__", "__set__", "") else _in_place if name.endswith("_") else _as_it_is
+        self._readers[func] = reader
+        return reader
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Apply the rules also to calls made while one is being read."""
+        TorchFunctionMode.__enter__(self)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            TorchFunctionMode.__exit__(self, None, None, None)  # type: ignore[no-untyped-call]
+
+    def gradient(self, output: Tensor, inputs: Sequence[Tensor], *, keep: bool = False) -> tuple[Tensor | None, ...]:
+        """Return the gradients of a scalar. What a checkpoint computes again meanwhile meets the same rules.
+
+        `torch.autograd.grad` is a torch call itself and would pop the context, so the engine is called directly.
+        """
+        engine = torch.autograd.Variable._execution_engine
+        with self, self.coverage.paused():
+            return engine.run_backward(  # type: ignore[no-any-return]
+                (output,), (torch.ones_like(output),), keep, False, tuple(inputs), allow_unreachable=True,
+                accumulate_grad=False,
+            )  # fmt: skip
+
+    def meet(self, kind: str, function: Callable[..., Any]) -> str:
+        """Record that a call is governed by the rule for its kind, and return that rule."""
+        rule: str = getattr(self.rules, kind)
+        self.coverage.record(kind, function.__name__, rule)
+        return rule
+
+    def book(
+        self,
+        out: Tensor,
+        constant: Any,
+        *,
+        of: Any = None,
+        factor: float = 1,
+        where: Tensor | None = None,
+        joined: bool = False,
+    ) -> None:
+        """Book a constant that `out` contains: `constant * factor`, at the places `where`."""
+        if self.books is not None and constant is not None and live(out) and not self.coverage.is_paused:
+            parameter = self.parameter_of(constant if of is None else of)
+            self.books.book(out, constant, parameter, factor=factor, where=where, joined=joined)
+
+    def constant(self, x: Any) -> Any:
+        """Return a parameter as a constant that still tells its origin; anything else as it is."""
+        if type(x) is not nn.Parameter:
+            return x
+        known = self._constants.get(id(x))
+        if known is None:
+            known = self._constants[id(x)] = (x, x.detach())
+            known[1].__dict__["conserva_parameter"] = x
+        return known[1]
+
+    def parameter_of(self, x: Any) -> nn.Parameter | None:
+        """Return the parameter that a constant is, or was directly made from."""
+        return x.__dict__.get("conserva_parameter") if isinstance(x, Tensor) else None
+
+    def name_as(self, x: Any, origin: Any) -> None:
+        """Remember that the constant `x` was made from the parameter that `origin` is."""
+        parameter = self.parameter_of(origin)
+        if parameter is not None and isinstance(x, Tensor) and not x.requires_grad:
+            x.__dict__["conserva_parameter"] = parameter
+
+
+_innermost = threading.local()
+
+
+def _as_it_is(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    out = function(*args, **kwargs)
+    if args and context.books is not None:
+        context.name_as(out, args[0])
+    return out
+
+
+def _in_place(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if args:
+        forget_trail(args[0])
+    return function(*args, **kwargs)
+
+
+def rules(base: str | RuleSet = "ah+ln", **changes: str | float) -> Propagation:
+    """Return a context in which whatever torch runs is read by a rule set.
+
+    `conserva.rules("ah+ln")` names one; `conserva.rules("exact", product="freeze-gate", gamma=0.1)` composes one.
+    Inside, the forward pass is unchanged and parameters are constants; take the gradient after the context.
+    """
+    return Propagation(rule_set(base, **changes))
+
+
+def as_rule_set(given: str | RuleSet | Propagation) -> RuleSet:
+    """Return the rule set that a user named, composed, or put into a context."""
+    if isinstance(given, Propagation):
+        return given.rules
+    if isinstance(given, (str, RuleSet)):
+        return rule_set(given)
+    raise Error(f"rules={given!r} is neither the name of a rule set nor made by conserva.rules(...).")

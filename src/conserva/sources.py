@@ -1,0 +1,119 @@
+"""Where relevance ends: the inputs that a user gave, or tensors inside the model."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import Error
+
+
+class Sources:
+    """The tensors whose relevance is asked for, found while the model runs.
+
+    The first on each path from the input becomes a leaf: everything else is then a constant, so the books close.
+    Those further on are read off on the way.
+    """
+
+    def __init__(self, model: nn.Module, features: Mapping[str, Tensor], inputs: bool, modules: Sequence[str]) -> None:
+        self.leaves: dict[str, Tensor] = {}
+        self.passed: dict[str, Tensor] = {}
+        self.opens_inputs = inputs
+        self._features = features if inputs else {}
+        self._tables = _word_tables(model)
+        self._modules = _chosen(model, modules)
+        self._named = set(modules)
+        self._thread = threading.get_ident()
+
+    def open_inputs(self) -> dict[str, Tensor]:
+        """Return the numbers among the explained inputs as leaves; ids become numbers when they are looked up."""
+        numbers = {name: x for name, x in self._features.items() if x.is_floating_point()}
+        return {name: self._add_leaf(name, x.clone()) for name, x in numbers.items()}
+
+    def looked_up(self, ids: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
+        """Return the rows of a table as a leaf if they stand for explained ids."""
+        for name, given in self._features.items():
+            if _same_storage(ids, given) or (weight.data_ptr() in self._tables and _equal(ids, given)):
+                return self._add_leaf(name, rows)
+        return rows
+
+    def _add_leaf(self, name: str, x: Tensor) -> Tensor:
+        leaf = self.leaves[_free_name(name, self.leaves)] = x.detach().requires_grad_()
+        return leaf
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Catch the outputs of the chosen modules."""
+        handles = [module.register_forward_hook(self._hook(name)) for name, module in self._modules.items()]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(self, name: str) -> Any:
+        def catch(module: nn.Module, args: Any, output: Any) -> Any:
+            if threading.get_ident() != self._thread:
+                return None  # another thread's run of the same model
+            x = output[0] if isinstance(output, (tuple, list)) and output else output
+            if not isinstance(x, Tensor) or not x.is_floating_point():
+                if name not in self._named:
+                    return None  # one of many that a pattern matched
+                raise Error(f"at={name!r}: its output is {type(output).__name__}, not a tensor of numbers: name a module in it.")
+            if x.requires_grad:
+                self.passed[_free_name(name, self.passed)] = x
+                return None
+            leaf = self._add_leaf(name, x)
+            return (leaf, *output[1:]) if isinstance(output, (tuple, list)) else leaf
+
+        return catch
+
+
+def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+    """Return the name, numbered if it is taken: `input_ids`, `input_ids#2`."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}#{number}"
+    return free
+
+
+def _same_storage(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a.numel() == b.numel() and a.data_ptr() == b.data_ptr())
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.numel() == b.numel() and torch.equal(a.reshape(-1), b.reshape(-1))
+
+
+def _word_tables(model: nn.Module) -> set[int]:
+    """Return the storage of the tables that a Hugging Face model calls its input embeddings."""
+    tables = set()
+    for module in model.modules():
+        find = getattr(module, "get_input_embeddings", None)
+        if find is None:
+            continue
+        with contextlib.suppress(NotImplementedError, AttributeError):
+            weight = getattr(find(), "weight", None)
+            if isinstance(weight, Tensor):
+                tables.add(weight.data_ptr())
+    return tables
+
+
+def _chosen(model: nn.Module, places: Sequence[str]) -> dict[str, nn.Module]:
+    """Return the modules that names and patterns choose."""
+    modules = dict(model.named_modules())
+    chosen: dict[str, nn.Module] = {}
+    for place in places:
+        found = {name: module for name, module in modules.items() if name and fnmatch.fnmatchcase(name, place)}
+        if not found:
+            near = [name for name in modules if place.rpartition(".")[2] in name][:5] or list(modules)[1:6]
+            raise Error(f"at={place!r} matches no module of {type(model).__name__}. Some are: {', '.join(near)}.")
+        chosen.update(found)
+    return chosen

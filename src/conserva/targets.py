@@ -1,0 +1,96 @@
+"""What is explained: a scalar of the output for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .errors import Error
+
+Target: TypeAlias = int | str | tuple[int, ...] | Callable[[Any], Tensor] | None
+"""A class index, a label, a contrast "a - b" of two of them, an index into the output, a function, or the prediction."""
+
+
+def scores_of(output: Any) -> Tensor:
+    """Return the tensor of scores in what a model returned."""
+    if isinstance(output, Tensor):
+        return output
+    for name in ("logits", "last_hidden_state"):
+        if isinstance(found := getattr(output, name, None), Tensor):
+            return found
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    for part in parts:
+        if isinstance(part, Tensor) and part.is_floating_point():
+            return part
+    raise Error(
+        f"The model returned {type(output).__name__}, in which there is no tensor of scores: "
+        "pass target=lambda output: ... that returns one number for each sample."
+    )
+
+
+def labels_of(model: nn.Module) -> dict[str, int]:
+    """Return the labels of a Hugging Face classifier, and nothing for other models."""
+    labels = getattr(getattr(model, "config", None), "id2label", None) or {}
+    return {str(label): int(index) for index, label in labels.items()}
+
+
+def read_target(output: Any, target: Target | Sequence[Target] | Tensor, labels: Mapping[str, int], samples: int) -> Tensor:
+    """Return the explained number of each sample: one target for all, or a list with one for each."""
+    if callable(target):
+        return _from_function(target(output), target, samples)
+    scores = scores_of(output)
+    if scores.dim() == 0 or scores.shape[0] != samples:
+        raise Error(
+            f"The output has shape {tuple(scores.shape)}, whose first axis is not that of the {samples} sample(s): "
+            "pass target=lambda output: ... that returns one number for each sample."
+        )
+    if isinstance(target, Tensor):
+        target = target.tolist()
+    if isinstance(target, list):
+        if len(target) != samples:
+            raise Error(f"target has {len(target)} entries for {samples} sample(s): give one for each, or one for all.")
+        return torch.stack([_entry(scores[i], one, labels, output) for i, one in enumerate(target)])
+    return torch.stack([_entry(row, target, labels, output) for row in scores])  # type: ignore[arg-type]
+
+
+def _from_function(value: Any, target: Any, samples: int) -> Tensor:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise Error(f"target={target!r} returned {type(value).__name__}: it must return a tensor of numbers.")
+    value = value.reshape(1) if value.dim() == 0 and samples == 1 else value
+    if value.shape != (samples,):
+        raise Error(f"target={target!r} returned shape {tuple(value.shape)}: it must be ({samples},), one a sample.")
+    return value
+
+
+def _entry(row: Tensor, target: Target, labels: Mapping[str, int], output: Any) -> Tensor:
+    if target is None and row.dim() <= 1:
+        return row.max() if row.dim() else row
+    if isinstance(target, str) and target not in labels and " - " in target:
+        a, b = target.split(" - ", 1)
+        return _entry(row, _index(a, labels), labels, output) - _entry(row, _index(b, labels), labels, output)
+    if isinstance(target, str):
+        target = _index(target, labels)
+    if isinstance(target, bool) or not isinstance(target, (int, tuple)):
+        if target is None:
+            raise Error(f"The output of a sample has shape {tuple(row.shape)}: say which entry to explain, as a tuple.")
+        raise Error(f"target={target!r} is no class index, label, contrast 'a - b', index tuple or function.")
+    index = target if isinstance(target, tuple) else (target,)
+    if len(index) != row.dim():
+        raise Error(f"target={target!r} has {len(index)} index(es), but a sample's output has shape {tuple(row.shape)}.")
+    for i, size in zip(index, row.shape, strict=True):
+        if not -size <= i < size:
+            raise Error(f"target={target!r} is out of range: a sample's output has shape {tuple(row.shape)}.")
+    return row[index]
+
+
+def _index(label: str, labels: Mapping[str, int]) -> int:
+    label = label.strip()
+    if label in labels:
+        return labels[label]
+    if label.lstrip("-").isdigit():
+        return int(label)
+    known = ", ".join(map(repr, labels)) if labels else "none; give a class index"
+    raise Error(f"target label {label!r} is not one of the model's labels: {known}.")
