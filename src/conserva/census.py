@@ -57,6 +57,9 @@ def check_reached(
     nodes = list(walk([output.grad_fn for output in outputs]))
     for node in nodes:
         _refuse_foreign(node, trusted)
+        if isinstance(parameter := getattr(node, "variable", None), nn.Parameter):
+            name = next((name for name, p in model.named_parameters() if p is parameter), "of another module")
+            raise Error(f"Parameter {name!r} was used outside the context's sight, so it is not read as a constant.")
     for kind, names in _NODES.items():
         missed = sorted({_name(node) for node in nodes if _name(node).startswith(names) and not _value_path_only(node)})
         if missed and getattr(rules, kind) == "freeze":
@@ -102,8 +105,8 @@ def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
         if not function.__module__.startswith(_OWN) and function.__name__ not in trusted:
             raise Error(
                 f"{function.__module__}.{function.__name__} is an autograd function that conserva cannot look into. "
-                f"If it is linear in its input, pass trusted=[{function.__name__!r}]; if it is attention or a norm, "
-                "switch the model to torch's own."
+                f"To take its own gradient there pass trusted=[{function.__name__!r}]: right if it is linear, or an "
+                "activation under a rule set that differentiates activations. Attention and norms must be torch's own."
             )
 
 

@@ -47,15 +47,20 @@ class Inputs:
         return found
 
     def samples(self) -> int:
-        """Return how many samples there are; all features must agree."""
-        sizes = {}
-        for name, x in self.features().items():
+        """Return how many samples there are; all features must agree, unless there is just one."""
+        features = self.features()
+        for name, x in features.items():
             if x.dim() <= self.batch_dim or x.numel() == 0:
                 raise Error(f"{name} has shape {tuple(x.shape)}: it must hold samples along axis {self.batch_dim}.")
-            sizes[name] = x.shape[self.batch_dim]
-        if len(set(sizes.values())) > 1:
-            raise Error(f"The inputs disagree on the number of samples along axis {self.batch_dim}: {sizes}.")
-        return next(iter(sizes.values()))
+        sizes = {name: x.shape[self.batch_dim] for name, x in features.items()}
+        ids = [sizes[name] for name, x in features.items() if not x.is_floating_point()]
+        samples = (ids or list(sizes.values()))[0]
+        if samples > 1 and len(set(sizes.values())) > 1:  # one sample may come with many patches
+            raise Error(
+                f"The inputs disagree on the number of samples along axis {self.batch_dim}: {sizes}. If patches of all "
+                "samples are packed along it, explain one sample at a time."
+            )
+        return samples
 
     def replaced(self, features: Mapping[str, Tensor]) -> Inputs:
         """Return the same call with some features put in anew."""

@@ -48,6 +48,7 @@ class Entry:
     where: Tensor | None
     axis: int | None
     samples: int
+    shape: torch.Size
     relevance: Tensor | None = None
     cancelled: bool = False
 
@@ -55,7 +56,7 @@ class Entry:
         """Weigh the constant by the gradient that reaches it: R_b = b * dF/db, for each sample."""
         if self.cancelled:
             return
-        grad, constant = in_float32(grad), self.constant
+        grad, constant = in_float32(grad).reshape(self.shape), self.constant
         if isinstance(constant, Tensor) and constant.dim() == 1 and self.where is None and self.axis != grad.dim() - 1:
             weighed = grad @ constant.to(grad.dtype)
         else:
@@ -107,10 +108,12 @@ class Books:
             constant = constant.to(out.dtype) * factor
         elif factor != 1:
             constant = constant * factor
-        entry = Entry(constant, parameter, calling_module(), joined, where, self._sample_axis(out), self.samples)
+        axis, module = self._sample_axis(out), calling_module()
+        entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape)
+        place = _base(out)
         self.entries.append(entry)
-        self.nodes.append(out.grad_fn)
-        out.register_hook(entry.collect)  # type: ignore[no-untyped-call]
+        self.nodes.append(place.grad_fn)
+        place.register_hook(entry.collect)  # type: ignore[no-untyped-call]
 
     def _sample_axis(self, out: Tensor) -> int | None:
         """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows."""
@@ -144,3 +147,13 @@ class Books:
             else:
                 positions = positions + relevance
         return Ledger(output, inputs, positions, biases, modules)
+
+
+def _base(x: Tensor) -> Tensor:
+    """Return the tensor that `x` is another shape of, as what a linear layer returns is.
+
+    A later call in place on a view leads the gradient past it, straight to the base.
+    """
+    base = x._base
+    whole = base is not None and base.numel() == x.numel() and base.is_contiguous() and x.is_contiguous()
+    return base if whole and base is not None and base.requires_grad else x

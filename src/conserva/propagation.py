@@ -16,6 +16,7 @@ from .errors import Error
 from .operations import READERS
 from .operations.elementwise import Functions, forget_trail
 from .operations.live import live, untouched
+from .operations.rows import move_axes
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Propagation(TorchFunctionMode):
 
     def _find_reader(self, func: Callable[..., Any]) -> Reader:
         name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
-        reader = READERS.get(name)
+        reader = move_axes if func in _TRANSPOSED else READERS.get(name)
         if reader is None:
             reader = untouched if name in ("__get__", "__set__", "") else _in_place if name.endswith("_") else _as_it_is
         self._readers[func] = reader
@@ -145,6 +146,7 @@ class Propagation(TorchFunctionMode):
 
 
 _innermost = threading.local()
+_TRANSPOSED = {getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
 
 
 def _as_it_is(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

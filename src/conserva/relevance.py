@@ -215,7 +215,10 @@ class _Run:
             raise Error(f"The output has nan or inf. It arises first in module {where!r}.{_advice(numbers[0].dtype)}")
         for name in () if len(sources.leaves) and not sources.opens_inputs else features:
             if not any(leaf.partition("#")[0] == name for leaf in sources.leaves):
-                raise Error(f"{name} does not reach the output: the model never looked it up in a table of embeddings.")
+                raise Error(
+                    f"{name} does not reach the output: the model never looked it up in a table of embeddings. If it "
+                    "turns ids into numbers in another way, name the module that does: at='...'."
+                )
         if not all(number.requires_grad for number in numbers):
             raise Error(
                 f"{', '.join(map(repr, features))} does not reach the output under rules={self.rules.name!r}. "

@@ -34,18 +34,21 @@ class Sources:
     def open_inputs(self) -> dict[str, Tensor]:
         """Return the numbers among the explained inputs as leaves; ids become numbers when they are looked up."""
         numbers = {name: x for name, x in self._features.items() if x.is_floating_point()}
-        return {name: self._add_leaf(name, x.clone()) for name, x in numbers.items()}
+        return {name: self._add_leaf(name, x) for name, x in numbers.items()}
 
     def looked_up(self, ids: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
         """Return the rows of a table as a leaf if they stand for explained ids."""
-        for name, given in self._features.items():
-            if _same_storage(ids, given) or (weight.data_ptr() in self._tables and _equal(ids, given)):
-                return self._add_leaf(name, rows)
-        return rows
+        given = {name: x for name, x in self._features.items() if not x.is_floating_point()}
+        found = [name for name, x in given.items() if _same_storage(ids, x)]
+        if not found and weight.data_ptr() in self._tables:
+            # The word table, asked for a copy of the ids, or for ids that the model padded or shifted.
+            found = [name for name, x in given.items() if _equal(ids, x)]
+            found = found or [name for name in given if name not in self.leaves] or list(given)
+        return self._add_leaf(found[0], rows) if found else rows
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
         leaf = self.leaves[_free_name(name, self.leaves)] = x.detach().requires_grad_()
-        return leaf
+        return leaf.clone()  # models may work on it in place, which a leaf does not allow
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

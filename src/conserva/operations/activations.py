@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NAMES = (
     "abs", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "elu", "erf", "exp", "expm1", "gelu",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "log1p", "logsigmoid", "mish",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "log1p", "log_sigmoid", "mish",
     "reciprocal", "relu", "relu6", "selu", "sigmoid", "silu", "sin", "softplus", "softshrink", "softsign",
     "special_erf", "special_expit", "square", "tanh", "tanhshrink", "threshold", "__rpow__",
 )  # fmt: skip
@@ -41,7 +41,7 @@ def activation(context: Propagation, function: Callable[..., Any], x: Any, *args
         # Bounds that are tensors: no one f(0), f'(0) for all elements.
         with torch.no_grad():
             value = function(x, *args, **kwargs)
-        return Ratio.apply(x, value, 0.0, 0.0)  # type: ignore[no-untyped-call]
+        return Ratio.apply(x, [value], 0.0, 0.0)  # type: ignore[no-untyped-call]
     return follow(context, function, x, *args, **kwargs)
 
 
@@ -55,7 +55,7 @@ def activation_in_place(context: Propagation, function: Callable[..., Any], x: A
 
 def power(context: Propagation, function: Callable[..., Any], x: Any, exponent: Any, **kwargs: Any) -> Any:
     """Read a power: a root is the scale of a norm written out, all else an activation."""
-    if exponent in (0.5, -0.5) and not isinstance(exponent, Tensor):
+    if not isinstance(exponent, Tensor) and exponent in (0.5, -0.5):
         return statistic(context, function, x, exponent, **kwargs)
     return activation(context, function, x, exponent, **kwargs)
 

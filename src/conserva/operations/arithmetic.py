@@ -43,22 +43,16 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
     return read
 
 
-def sum_in_place(sign: int) -> Reader:
-    """Return the reader of `a += sign * b`."""
+def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
+    """Return the reader of `a += b` and its like. With a constant the sum is made beside, where it can be booked."""
 
-    def read(context: Propagation, function: Callable[..., Any], a: Any, b: Any, *, alpha: float = 1) -> Any:
-        was_live, before = live(a), a
-        if not was_live and live(b):
-            before = a.clone()
+    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
         forget_trail(a)
-        out = function(a, b, alpha=alpha) if alpha != 1 else function(a, b)
-        if was_live and not live(b):
-            context.book(out, b, factor=sign * alpha)
-        elif not was_live:
-            context.book(out, before)
-        return out
+        if context.books is not None and live(a) != live(b):
+            return overwrite(a, read(context, out_of_place, a.clone(), b, **kwargs))
+        return function(a, b, **kwargs)
 
-    return read
+    return read_in_place
 
 
 def multiply(context: Propagation, function: Callable[..., Any], a: Any, b: Any) -> Any:
@@ -98,7 +92,7 @@ def negate(context: Propagation, function: Callable[..., Any], x: Any) -> Any:
     return follow(context, function, x, linear=True) if ratio and live(x) else function(x)
 
 
-def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
+def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     """Return the reader of `a *= b` and its like."""
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
@@ -114,11 +108,11 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("add", "__add__", "__radd__"), _sum(1, 1)),
     **dict.fromkeys(("sub", "subtract", "__sub__"), _sum(1, -1)),
     **dict.fromkeys(("rsub", "__rsub__"), _sum(-1, 1)),
-    **dict.fromkeys(("add_", "__iadd__"), sum_in_place(1)),
-    **dict.fromkeys(("sub_", "subtract_", "__isub__"), sum_in_place(-1)),
+    **dict.fromkeys(("add_", "__iadd__"), _sum_in_place(torch.add, _sum(1, 1))),
+    **dict.fromkeys(("sub_", "subtract_", "__isub__"), _sum_in_place(torch.sub, _sum(1, -1))),
     **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), multiply),
-    **dict.fromkeys(("mul_", "multiply_", "__imul__"), _in_place(torch.mul, multiply)),
+    **dict.fromkeys(("mul_", "multiply_", "__imul__"), _product_in_place(torch.mul, multiply)),
     **dict.fromkeys(("div", "divide", "true_divide", "__truediv__", "__rtruediv__"), divide),
-    **dict.fromkeys(("div_", "divide_", "true_divide_", "__itruediv__"), _in_place(torch.div, divide)),
+    **dict.fromkeys(("div_", "divide_", "true_divide_", "__itruediv__"), _product_in_place(torch.div, divide)),
     **dict.fromkeys(("neg", "negative", "__neg__"), negate),
 }

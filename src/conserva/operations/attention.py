@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def softmax(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a softmax. The products around it are read as matrix products."""
+    """Read a softmax, or the logarithm of its denominator. The products around it are read as matrix products."""
     if live(x) and context.meet("attention", function) == "freeze":
         x = frozen(x)
     return function(x, *args, **kwargs)
@@ -46,5 +46,6 @@ def fused_attention(
 
 READERS: dict[str, Reader] = {
     "softmax": softmax,
+    "logsumexp": softmax,
     "scaled_dot_product_attention": fused_attention,
 }

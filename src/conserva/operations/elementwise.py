@@ -54,11 +54,11 @@ class Functions:
         return self._numbers[key]
 
     def _limit(self, value: Tensor) -> tuple[float, float]:
-        if not math.isfinite(float(value)):
+        if not math.isfinite(value.item()):
             return 0.0, 0.0
         (slope,) = torch.autograd.grad(value, self._zero, retain_graph=True, allow_unused=True)
-        finite = slope is not None and math.isfinite(float(slope))
-        return float(value), float(slope) if finite else 0.0
+        finite = slope is not None and math.isfinite(slope.item())
+        return value.item(), slope.item() if finite else 0.0
 
     def limit(self, number: int) -> tuple[float, float]:
         """Return f(0) and f'(0), and 0 for what is not finite."""
@@ -81,23 +81,20 @@ class Ratio(Function):
     """The value f(x), read as x times the constant (f(x) - f(0)) / x, with the limit f'(0) at 0."""
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
-        ctx.save_for_backward(source, value)
-        ctx.at_zero, ctx.slope = at_zero, slope
-        return value.view_as(value)
+    def forward(ctx: Any, source: Tensor, value: list[Tensor], at_zero: float, slope: float) -> Tensor:
+        x, y = in_float32(source), in_float32(value[0])
+        if at_zero:
+            # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
+            ratio = ((y - at_zero) / x).masked_fill_(x.abs() < torch.finfo(x.dtype).eps ** 0.5, slope)
+        else:
+            ratio = (y / x).masked_fill_(x == 0, slope)
+        ctx.save_for_backward(ratio.to(source.dtype))
+        return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        source, value = (in_float32(saved) for saved in ctx.saved_tensors)
-        if ctx.at_zero:
-            # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
-            small = source.abs() < torch.finfo(source.dtype).eps ** 0.5
-            ratio = (value - ctx.at_zero) / source
-        else:
-            small = source == 0
-            ratio = value / source
-        ratio.masked_fill_(small, ctx.slope)
-        return ratio.mul_(grads[0]), None, None, None
+        (ratio,) = ctx.saved_tensors
+        return grads[0] * ratio, None, None, None
 
 
 def follow(
@@ -114,8 +111,9 @@ def follow(
         with torch.no_grad():
             value = call(*args, **kwargs)
         at_zero, slope = context.functions.limit(number)
-        out = Ratio.apply(source, value, at_zero, slope)  # type: ignore[no-untyped-call]
-        if at_zero:
-            context.book(out, at_zero)
+        out = Ratio.apply(source, [value], at_zero, slope)  # type: ignore[no-untyped-call]
+        if at_zero and context.books is not None:
+            finite = torch.isfinite(source.detach())  # exp(-inf) of a mask is 0, not exp(0) and something else
+            context.book(out, at_zero, where=None if finite.all() else finite)
     out.__dict__["conserva_trail"] = Trail(source, number, linear)
     return out

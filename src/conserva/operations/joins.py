@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .elementwise import forget_trail
-from .live import live
+from .live import live, overwrite
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -46,34 +46,42 @@ def where(context: Propagation, function: Callable[..., Any], condition: Any, a:
 
 def fill(context: Propagation, function: Callable[..., Any], x: Any, mask: Any, value: Any) -> Any:
     """Read `masked_fill`."""
-    if function.__name__.endswith("_"):
-        forget_trail(x)
     out = function(x, mask, value)
     if live(out) and not live(value):
         context.book(out, value, where=mask)
     return out
 
 
-def assign(context: Propagation, function: Callable[..., Any], x: Tensor, index: Any, value: Any) -> Any:
-    """Read `x[index] = value`."""
-    before = None if live(x) or context.books is None else x.detach().clone()
+def fill_in_place(context: Propagation, function: Callable[..., Any], x: Any, mask: Any, value: Any) -> Any:
+    """Read `masked_fill_`."""
     forget_trail(x)
-    function(x, index, value)
-    if not live(x):
+    if live(x) and not live(value):
+        return overwrite(x, fill(context, torch.masked_fill, x.clone(), mask, value))
+    return function(x, mask, value)
+
+
+def assign(context: Propagation, function: Callable[..., Any], x: Tensor, index: Any, value: Any) -> None:
+    """Read `x[index] = value`. Where live values meet constants this is done beside, where it can be booked."""
+    forget_trail(x)
+    if context.books is None or live(x) == live(value):
+        function(x, index, value)
         return
-    if before is not None:  # live values among constants
-        before[index] = 0
-        if before.any():
-            context.book(x, before, joined=True)
-    elif not live(value) and context.books is not None:
-        placed = torch.zeros_like(x)
-        placed[index] = value
-        context.book(x, placed, of=value, joined=True)
+    result, constants = x.clone(), torch.zeros_like(x)
+    result[index] = value
+    if live(x):
+        constants[index] = value
+    else:
+        constants.copy_(x)
+        constants[index] = 0
+    if constants.any():
+        context.book(result, constants, of=value if live(x) else x, joined=True)
+    overwrite(x, result)
 
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(("cat", "concat", "concatenate", "stack"), concatenate),
     "where": where,
-    **dict.fromkeys(("masked_fill", "masked_fill_"), fill),
+    "masked_fill": fill,
+    "masked_fill_": fill_in_place,
     "__setitem__": assign,
 }

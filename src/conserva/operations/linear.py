@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .arithmetic import shared
-from .live import in_float32, live, scale_gradient
+from .live import frozen, in_float32, live, scale_gradient
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -23,16 +23,16 @@ class Stabilised(Function):
     """The value z, with the gradient times z / (z' + epsilon sign z'), where z' is what the relevance is shared by."""
 
     @staticmethod
-    def forward(ctx: Any, shared_by: Tensor, value: Tensor, epsilon: float) -> Tensor:
-        ctx.save_for_backward(shared_by, value)
-        ctx.epsilon = epsilon
-        return value.view_as(value)
+    def forward(ctx: Any, shared_by: Tensor, value: list[Tensor], epsilon: float) -> Tensor:
+        divisor = in_float32(shared_by)
+        divisor = divisor + torch.where(divisor < 0, -epsilon, epsilon)
+        ctx.save_for_backward((in_float32(value[0]) / divisor).to(shared_by.dtype))
+        return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        divisor, value = (in_float32(saved) for saved in ctx.saved_tensors)
-        divisor = divisor + torch.where(divisor < 0, -ctx.epsilon, ctx.epsilon)
-        return (grads[0] * (value / divisor)).to(grads[0].dtype), None, None
+        (share,) = ctx.saved_tensors
+        return grads[0] * share, None, None
 
 
 def _zero(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
@@ -42,7 +42,7 @@ def _zero(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias:
 
 def _epsilon(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
     value = affine(x, weight, bias)
-    return value, bias, Stabilised.apply(value, value.detach(), context.rules.epsilon)  # type: ignore[no-untyped-call]
+    return value, bias, Stabilised.apply(value, [value.detach().clone()], context.rules.epsilon)  # type: ignore[no-untyped-call]
 
 
 def _gamma(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
@@ -52,7 +52,7 @@ def _gamma(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias
         weight = weight + gamma * weight.clamp(min=0)
         bias = None if bias is None else bias + gamma * bias.clamp(min=0)
     raised = affine(x, weight, bias)
-    return raised, bias, Stabilised.apply(raised, value, context.rules.epsilon)  # type: ignore[no-untyped-call]
+    return raised, bias, Stabilised.apply(raised, [value], context.rules.epsilon)  # type: ignore[no-untyped-call]
 
 
 RULES: dict[str, Callable[..., tuple[Tensor, Any, Tensor]]] = {"zero": _zero, "epsilon": _epsilon, "gamma": _gamma}
@@ -116,19 +116,19 @@ def add_matrix_product(
     context: Propagation,
     function: Callable[..., Any],
     input: Any,  # noqa: A002
-    a: Any,
-    b: Any,
-    *,
+    *factors: Any,
     beta: float = 1,
     alpha: float = 1,
+    **named: Any,
 ) -> Any:
     """Read `addmm` and `baddbmm`, `beta * input + alpha * a @ b`: a linear layer with either factor as its weight."""
+    a, b = (*factors, *named.values())  # mat1 and mat2, or batch1 and batch2
+    reverse = live(b) and not live(a)
 
     def affine(x: Tensor, weight: Tensor, bias: Any) -> Tensor:
-        factors = (weight, x) if live(b) and not live(a) else (x, weight)
-        return function(bias, *factors, beta=beta, alpha=alpha)  # type: ignore[no-any-return]
+        return function(bias, *((weight, x) if reverse else (x, weight)), beta=beta, alpha=alpha)  # type: ignore[no-any-return]
 
-    x, weight = (b, a) if live(b) and not live(a) else (a, b)
+    x, weight = (b, a) if reverse else (a, b)
     return layer(context, function, affine, x, weight, input, factor=beta)
 
 
@@ -164,6 +164,13 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
     return function(equation, *operands)
 
 
+def solve(context: Propagation, function: Callable[..., Any], matrix: Any, right: Any, **kwargs: Any) -> Any:
+    """Read `solve_triangular`: division by a matrix, constant like every divisor but for the gradient."""
+    if live(matrix) and context.meet("product", function) != "gradient":
+        matrix = frozen(matrix)
+    return function(matrix, right, **kwargs)
+
+
 READERS: dict[str, Reader] = {
     "linear": linear,
     **{f"conv{n}d": convolution for n in (1, 2, 3)},
@@ -171,4 +178,5 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("addmm", "baddbmm"), add_matrix_product),
     **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm", "mv", "dot"), matrix_product),
     "einsum": einsum,
+    "linalg_solve_triangular": solve,
 }

@@ -22,11 +22,11 @@ class FrozenScale(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, value: Tensor, scale: Tensor, weight: Tensor | None, axes: tuple[int, ...], centred: bool
+        ctx: Any, x: Tensor, value: list[Tensor], scale: Tensor, weight: Any, axes: tuple[int, ...], centred: bool
     ) -> Tensor:
         ctx.save_for_backward(scale, weight)
         ctx.axes, ctx.centred, ctx.dtype = axes, centred, x.dtype
-        return value.view_as(value)
+        return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -40,7 +40,7 @@ class FrozenScale(Function):
 
 
 def _freeze(x: Tensor, value: Tensor, scale: Tensor, weight: Any, axes: tuple[int, ...], centred: bool) -> Tensor:
-    return FrozenScale.apply(x, value, scale, weight, axes, centred)  # type: ignore[no-untyped-call, no-any-return]
+    return FrozenScale.apply(x, [value], scale, weight, axes, centred)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def layer_norm(

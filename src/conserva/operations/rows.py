@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def move_axes(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
     out = function(x, *args, **kwargs)
+    context.name_as(out, x)
     if context.books is not None and live(x) and x.dim() > 1:
         stays = x.shape[0] == out.shape[0] and x.stride(0) == out.stride(0)
         if not stays:
@@ -28,6 +29,7 @@ def move_axes(context: Propagation, function: Callable[..., Any], x: Any, *args:
 def pick_rows(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
     """Read indexing: rows picked by number come in an order that shapes do not tell."""
     out = function(x, *args, **kwargs)
+    context.name_as(out, x)
     books = context.books
     if books is not None and live(x) and isinstance(out, Tensor) and out.dim() and out.shape[0] != books.samples:
         index = args[0] if args else None
