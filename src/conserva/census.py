@@ -45,9 +45,13 @@ def refuse_sealed(model: nn.Module) -> None:
     for name, module in model.named_modules():
         where = f"module {name!r}" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
-            raise Error(f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch.")
+            raise Error(
+                f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch."
+            )
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-            raise Error(f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile.")
+            raise Error(
+                f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile."
+            )
 
 
 def check_reached(
@@ -99,7 +103,9 @@ def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
     if "CheckpointFunction" in name:
         raise Error("The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False.")
     if "CompiledFunction" in name or "DifferentiableGraph" in name:
-        raise Error(f"A part of the model is compiled or scripted ({name}), so no rule reaches it: run it as plain PyTorch.")
+        raise Error(
+            f"A part of the model is compiled or scripted ({name}), so no rule reaches it: run it as plain PyTorch."
+        )
     if isinstance(node, BackwardCFunction):
         function = type(node)._forward_cls  # type: ignore[attr-defined]
         if not function.__module__.startswith(_OWN) and function.__name__ not in trusted:

@@ -5,25 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 
-import torch
-from torch import Tensor, nn
-
-from .errors import Error
-from .rules import RuleSet
+from torch import nn
 
 _MODULE_CALL = nn.Module._call_impl.__code__
 
 
 def calling_module() -> nn.Module | None:
     """Return the innermost module at work. Read off the stack: no hook on the model, and right in every thread."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _MODULE_CALL:
             return frame.f_locals["self"]  # type: ignore[no-any-return]
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

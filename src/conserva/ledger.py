@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from .coverage import calling_module
 from .operations.live import in_float32
 
 
-class Unbatchable(Exception):
+class Unbatchable(Exception):  # noqa: N818 - a finding: whoever asked goes on with one sample at a time
     """Shapes do not tell which rows belong to which sample: the samples must be explained one at a time."""
 
 
@@ -33,8 +33,23 @@ class Ledger:
 
     @property
     def gap(self) -> Tensor:
-        """What no entry accounts for. Rounding under `exact`; under other rule sets, what their rules lose or double."""
+        """What no entry accounts for: rounding under `exact`, what the rules lose or double under the others."""
         return self.output - self.inputs - self.positions - self.biases
+
+    @classmethod
+    def side_by_side(cls, parts: Sequence[Ledger]) -> Ledger:
+        """Join the ledgers of single samples."""
+        owners = dict.fromkeys(owner for part in parts for owner in part.modules)
+        return cls(
+            output=torch.cat([part.output for part in parts]),
+            inputs=torch.cat([part.inputs for part in parts]),
+            positions=torch.cat([part.positions for part in parts]),
+            biases=torch.cat([part.biases for part in parts]),
+            modules={
+                owner: torch.cat([part.modules.get(owner, torch.zeros_like(part.output)) for part in parts])
+                for owner in owners
+            },
+        )
 
 
 @dataclass
@@ -128,6 +143,11 @@ class Books:
         elif out.shape[0] % self.samples == 0 and not self.rows_shuffled:
             return None
         raise Unbatchable
+
+    def clear(self) -> None:
+        """Forget what was collected."""
+        for entry in self.entries:
+            entry.relevance = None
 
     def close(self, model: nn.Module, output: Tensor, inputs: Tensor, scale: float) -> Ledger:
         """Sum up what was collected since the last time, divided by the gradient's scale, and start afresh."""

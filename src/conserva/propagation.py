@@ -98,7 +98,7 @@ class Propagation(TorchFunctionMode):
         """
         engine = torch.autograd.Variable._execution_engine
         with self, self.coverage.paused():
-            return engine.run_backward(  # type: ignore[no-any-return]
+            return engine.run_backward(
                 (output,), (torch.ones_like(output),), keep, False, tuple(inputs), allow_unreachable=True,
                 accumulate_grad=False,
             )  # fmt: skip

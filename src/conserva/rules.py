@@ -92,7 +92,9 @@ def rule_set(base: str | RuleSet = "gi", **changes: str | float) -> RuleSet:
         return base
     known = {field.name for field in dataclasses.fields(RuleSet)} - {"name"}
     if unknown := sorted(set(changes) - known):
-        raise Error(f"{unknown[0]}={changes[unknown[0]]!r} is no part of a rule set: it has {', '.join(sorted(known))}.")
+        raise Error(
+            f"{unknown[0]}={changes[unknown[0]]!r} is no part of a rule set: it has {', '.join(sorted(known))}."
+        )
     strengths = {"epsilon", "gamma"} & set(changes)
     if "linear" not in changes and len(strengths) == 1:
         changes["linear"] = strengths.pop()  # naming the strength means the rule

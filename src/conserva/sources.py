@@ -24,7 +24,6 @@ class Sources:
     def __init__(self, model: nn.Module, features: Mapping[str, Tensor], inputs: bool, modules: Sequence[str]) -> None:
         self.leaves: dict[str, Tensor] = {}
         self.passed: dict[str, Tensor] = {}
-        self.opens_inputs = inputs
         self._features = features if inputs else {}
         self._tables = _word_tables(model)
         self._modules = _chosen(model, modules)
@@ -50,6 +49,11 @@ class Sources:
         leaf = self.leaves[_free_name(name, self.leaves)] = x.detach().requires_grad_()
         return leaf.clone()  # models may work on it in place, which a leaf does not allow
 
+    def missing(self) -> str:
+        """Return an explained input that the model made no use of, if there is one."""
+        used = {name.partition("#")[0] for name in self.leaves}
+        return next((name for name in self._features if name not in used), "")
+
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Catch the outputs of the chosen modules."""
@@ -68,7 +72,9 @@ class Sources:
             if not isinstance(x, Tensor) or not x.is_floating_point():
                 if name not in self._named:
                     return None  # one of many that a pattern matched
-                raise Error(f"at={name!r}: its output is {type(output).__name__}, not a tensor of numbers: name a module in it.")
+                raise Error(
+                    f"at={name!r}: its output is {type(output).__name__}, not a tensor of numbers: name a module in it."
+                )
             if x.requires_grad:
                 self.passed[_free_name(name, self.passed)] = x
                 return None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .errors import Error
 
 Target: TypeAlias = int | str | tuple[int, ...] | Callable[[Any], Tensor] | None
-"""A class index, a label, a contrast "a - b" of two of them, an index into the output, a function, or the prediction."""
+"""A class index, a label, a contrast "a - b", an index into a sample's output, a function; None: the highest score."""
 
 
 def scores_of(output: Any) -> Tensor:
@@ -37,7 +37,9 @@ def labels_of(model: nn.Module) -> dict[str, int]:
     return {str(label): int(index) for index, label in labels.items()}
 
 
-def read_target(output: Any, target: Target | Sequence[Target] | Tensor, labels: Mapping[str, int], samples: int) -> Tensor:
+def read_target(
+    output: Any, target: Target | Sequence[Target] | Tensor, labels: Mapping[str, int], samples: int
+) -> Tensor:
     """Return the explained number of each sample: one target for all, or a list with one for each."""
     if callable(target):
         return _from_function(target(output), target, samples)
@@ -52,25 +54,32 @@ def read_target(output: Any, target: Target | Sequence[Target] | Tensor, labels:
     if isinstance(target, list):
         if len(target) != samples:
             raise Error(f"target has {len(target)} entries for {samples} sample(s): give one for each, or one for all.")
-        return torch.stack([_entry(scores[i], one, labels, output) for i, one in enumerate(target)])
-    return torch.stack([_entry(row, target, labels, output) for row in scores])  # type: ignore[arg-type]
+        return torch.stack([_entry(scores[i], one, labels) for i, one in enumerate(target)])
+    return torch.stack([_entry(row, target, labels) for row in scores])  # type: ignore[arg-type]
+
+
+def of_sample(target: Any, i: int) -> Any:
+    """Return what a target says about one sample."""
+    if isinstance(target, Tensor):
+        target = target.tolist()
+    return target[i] if isinstance(target, list) and i < len(target) else target
 
 
 def _from_function(value: Any, target: Any, samples: int) -> Tensor:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise Error(f"target={target!r} returned {type(value).__name__}: it must return a tensor of numbers.")
-    value = value.reshape(1) if value.dim() == 0 and samples == 1 else value
-    if value.shape != (samples,):
-        raise Error(f"target={target!r} returned shape {tuple(value.shape)}: it must be ({samples},), one a sample.")
-    return value
+    numbers: Tensor = value.reshape(1) if value.dim() == 0 and samples == 1 else value
+    if numbers.shape != (samples,):
+        raise Error(f"target={target!r} returned shape {tuple(numbers.shape)}: it must be ({samples},), one a sample.")
+    return numbers
 
 
-def _entry(row: Tensor, target: Target, labels: Mapping[str, int], output: Any) -> Tensor:
+def _entry(row: Tensor, target: Target, labels: Mapping[str, int]) -> Tensor:
     if target is None and row.dim() <= 1:
         return row.max() if row.dim() else row
     if isinstance(target, str) and target not in labels and " - " in target:
         a, b = target.split(" - ", 1)
-        return _entry(row, _index(a, labels), labels, output) - _entry(row, _index(b, labels), labels, output)
+        return _entry(row, _index(a, labels), labels) - _entry(row, _index(b, labels), labels)
     if isinstance(target, str):
         target = _index(target, labels)
     if isinstance(target, bool) or not isinstance(target, (int, tuple)):
@@ -79,7 +88,9 @@ def _entry(row: Tensor, target: Target, labels: Mapping[str, int], output: Any) 
         raise Error(f"target={target!r} is no class index, label, contrast 'a - b', index tuple or function.")
     index = target if isinstance(target, tuple) else (target,)
     if len(index) != row.dim():
-        raise Error(f"target={target!r} has {len(index)} index(es), but a sample's output has shape {tuple(row.shape)}.")
+        raise Error(
+            f"target={target!r} has {len(index)} index(es), but a sample's output has shape {tuple(row.shape)}."
+        )
     for i, size in zip(index, row.shape, strict=True):
         if not -size <= i < size:
             raise Error(f"target={target!r} is out of range: a sample's output has shape {tuple(row.shape)}.")

@@ -29,7 +29,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
     """Return the reader of `sign_a * a + sign_b * b`."""
 
     def read(context: Propagation, function: Callable[..., Any], a: Any, b: Any, *, alpha: float = 1) -> Any:
-        how = {} if alpha == 1 else {"alpha": alpha}
+        how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
         if _continues(context, a, b) and not all(trail_of(x).linear for x in (a, b) if live(x)):
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)

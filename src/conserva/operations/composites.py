@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -52,12 +52,11 @@ def multi_head_attention(
         raise Error("multi_head_attention_forward with static_k or static_v has no reading here: pass key and value.")
     if training and dropout_p > 0:
         raise Error(f"The model drops attention at random (dropout={dropout_p}): call model.eval() first.")
-    weights: tuple[Any, ...]
+    weights: Any
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
-        assert in_proj_weight is not None
-        weights = in_proj_weight.chunk(3)
+        weights = cast(Tensor, in_proj_weight).chunk(3)
     biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
     for part in biases:
         context.name_as(part, in_proj_bias)
@@ -75,7 +74,7 @@ def multi_head_attention(
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
             extra += 1
         mask = _joint_mask(query, attn_mask, key_padding_mask, samples, num_heads, extra)
-        q, k, v = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v))
+        q, k, v = (x.reshape(*x.shape[:2], num_heads, -1).transpose(1, 2) for x in (q, k, v))
         probabilities: Tensor | None = None
         if need_weights:
             scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-1, -2)
@@ -103,14 +102,14 @@ def _joint_mask(
     joint = None
     if attention is not None:
         joint = numbers(attention)
-        joint = joint.unflatten(0, (samples, heads)) if joint.dim() == 3 else joint
+        joint = joint.view(samples, heads, *joint.shape[1:]) if joint.dim() == 3 else joint
     if padding is not None:
         keys = numbers(padding).view(samples, 1, 1, -1)
         joint = keys if joint is None else joint + keys
     return joint
 
 
-def gated_linear_unit(context: Propagation, function: Callable[..., Any], input: Any, dim: int = -1) -> Any:  # noqa: A002
+def gated_linear_unit(context: Propagation, function: Callable[..., Any], input: Any, dim: int = -1) -> Any:
     """Read `glu`."""
     if not live(input):
         return function(input, dim)
@@ -128,7 +127,13 @@ def interpolate_linearly(context: Propagation, function: Callable[..., Any], a: 
 
 
 def add_product(
-    context: Propagation, function: Callable[..., Any], input: Any, a: Any, b: Any, *, value: float = 1  # noqa: A002
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,
+    a: Any,
+    b: Any,
+    *,
+    value: float = 1,
 ) -> Any:
     """Read `addcmul`."""
     if not any(map(live, (input, a, b))):

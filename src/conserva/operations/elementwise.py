@@ -97,9 +97,7 @@ class Ratio(Function):
         return grads[0] * ratio, None, None, None
 
 
-def follow(
-    context: Propagation, call: Callable[..., Any], *args: Any, linear: bool = False, **kwargs: Any
-) -> Tensor:
+def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: bool = False, **kwargs: Any) -> Tensor:
     """Make an elementwise call whose live arguments share one source and whose others are plain numbers."""
     trails = tuple(trail_of(arg) if live(arg) else arg for arg in args)
     origins = [trail for trail in trails if isinstance(trail, Trail)]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from .live import Reader
 
 
-def concatenate(context: Propagation, function: Callable[..., Any], tensors: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+def concatenate(
+    context: Propagation, function: Callable[..., Any], tensors: Sequence[Any], *args: Any, **kwargs: Any
+) -> Any:
     """Read `cat` and `stack`: what is not live is a constant of the result, class tokens among it."""
     tensors = [context.constant(tensor) for tensor in tensors]
     out = function(tensors, *args, **kwargs)

@@ -90,7 +90,7 @@ def _along(bias: Any, trailing: int) -> Any:
     return bias.reshape(-1, *[1] * trailing) if isinstance(bias, Tensor) and trailing else bias
 
 
-def linear(context: Propagation, function: Callable[..., Any], input: Any, weight: Any, bias: Any = None) -> Any:  # noqa: A002
+def linear(context: Propagation, function: Callable[..., Any], input: Any, weight: Any, bias: Any = None) -> Any:
     """Read `linear`."""
     return layer(context, function, function, input, weight, bias)
 
@@ -98,7 +98,7 @@ def linear(context: Propagation, function: Callable[..., Any], input: Any, weigh
 def convolution(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002
+    input: Any,
     weight: Any,
     bias: Any = None,
     *args: Any,
@@ -115,7 +115,7 @@ def convolution(
 def add_matrix_product(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002
+    input: Any,
     *factors: Any,
     beta: float = 1,
     alpha: float = 1,
@@ -147,7 +147,7 @@ def matrix_product(context: Propagation, function: Callable[..., Any], a: Any, b
 
 
 def _head_or_product(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
-    """Return the factors of a matrix product of live tensors: two of them are an attention head's, unless that is frozen."""
+    """Return the factors of a matrix product of live tensors: an attention head's, unless heads are frozen."""
     if context.rules.attention == "freeze":
         return shared(context, function, *factors)
     share = 1 / sum(map(live, factors)) if context.rules.attention == "uniform" else 1

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from .live import Reader
 
 
-def embedding(context: Propagation, function: Callable[..., Any], input: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+def embedding(
+    context: Propagation, function: Callable[..., Any], input: Any, weight: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Read `embedding`: the rows of explained ids are inputs, all others constants."""
     out = function(input, weight, *args, **kwargs)
     if context.sources is not None:

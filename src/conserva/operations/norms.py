@@ -46,7 +46,7 @@ def _freeze(x: Tensor, value: Tensor, scale: Tensor, weight: Any, axes: tuple[in
 def layer_norm(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002 - torch's own name, which callers may use
+    input: Any,
     normalized_shape: Sequence[int],
     weight: Any = None,
     bias: Any = None,
@@ -70,7 +70,7 @@ def layer_norm(
 def rms_norm(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002
+    input: Any,
     normalized_shape: Sequence[int],
     weight: Any = None,
     eps: float | None = None,
@@ -91,7 +91,7 @@ def rms_norm(
 def group_norm(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002
+    input: Any,
     num_groups: int,
     weight: Any = None,
     bias: Any = None,
@@ -105,7 +105,7 @@ def group_norm(
     if context.meet("norm", function) == "gradient":
         out = function(input, num_groups, weight, bias, eps)
     else:
-        groups = input.unflatten(1, (num_groups, -1))
+        groups = input.unflatten(1, (num_groups, -1))  # type: ignore[no-untyped-call]
         axes = tuple(range(2, groups.dim()))
         with torch.no_grad():
             value = function(input, num_groups, weight, bias, eps).view_as(groups)
@@ -119,7 +119,7 @@ def group_norm(
 def batch_norm(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002
+    input: Any,
     running_mean: Any,
     running_var: Any,
     weight: Any = None,
@@ -159,7 +159,7 @@ def deviation_and_mean(context: Propagation, function: Callable[..., Any], x: An
 def normalize(
     context: Propagation,
     function: Callable[..., Any],
-    input: Any,  # noqa: A002
+    input: Any,
     p: float = 2.0,
     dim: int = 1,
     eps: float = 1e-12,

@@ -39,7 +39,9 @@ def pick_rows(context: Propagation, function: Callable[..., Any], x: Any, *args:
     return out
 
 
-def dropout(context: Propagation, function: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, **kwargs: Any) -> Any:  # noqa: A002
+def dropout(
+    context: Propagation, function: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, **kwargs: Any
+) -> Any:
     """Read `dropout`, which must be off."""
     if live(input) and training and p > 0:
         raise Error(f"The model drops values at random (dropout p={p}): call model.eval() first.")
