@@ -71,7 +71,7 @@ def check_reached(
                 f"{kind} of {type(model).__name__} was not reached: the graph has {', '.join(missed)} under rule "
                 f"'freeze'. It was computed outside the context, or by a call that conserva does not read."
             )
-    if coverage.count("attention") == 0:
+    if not coverage.attention_seen:
         raise Error(_no_attention(model))
     return nodes
 
@@ -130,5 +130,4 @@ def cancel_inside_softmax(nodes: Sequence[Any], books: Books) -> None:
             inside.add(below)
             if not _name(below).startswith("BaddbmmBackward"):
                 waiting.extend(before for before, _ in below.next_functions)
-    for node, entry in zip(books.nodes, books.entries, strict=True):
-        entry.cancelled = entry.cancelled or node in inside
+    books.cancel(inside)

@@ -41,6 +41,7 @@ class Coverage:
     def __init__(self) -> None:
         self._met: Counter[tuple[nn.Module | None, str, str, str]] = Counter()
         self.is_paused = False
+        self.attention_seen = False  # also where it is over before the first place that is explained
 
     def record(self, kind: str, function: str, rule: str) -> None:
         """Count one call of the module at work."""

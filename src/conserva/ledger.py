@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,6 +143,15 @@ class Books:
         elif out.shape[0] % self.samples == 0 and not self.rows_shuffled:
             return None
         raise Unbatchable
+
+    def cancel(self, nodes: Collection[Any]) -> None:
+        """Take constants that join at these nodes of the graph off the books."""
+        for node, entry in zip(self.nodes, self.entries, strict=True):
+            entry.cancelled = entry.cancelled or node in nodes
+
+    def cancel_inside(self, x: Tensor) -> None:
+        """Take constants that `x` contains off the books: what is explained there holds them already."""
+        self.cancel({_base(x).grad_fn, x.grad_fn})
 
     def clear(self) -> None:
         """Forget what was collected."""

@@ -92,6 +92,9 @@ class Pass:
             census.cancel_inside_softmax(nodes, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
         cut = sources.leaves if INPUTS in self.places or not embeddings else embeddings
+        if books is not None and cut is embeddings:
+            for x in cut.values():
+                books.cancel_inside(x)
         shown = {**cut, **embeddings, **sources.passed}
         last = len(numbers) - 1
         try:

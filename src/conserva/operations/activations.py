@@ -20,7 +20,7 @@ _NAMES = (
     "abs", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "elu", "erf", "exp", "expm1", "gelu",
     "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "log1p", "log_sigmoid", "mish",
     "reciprocal", "relu", "relu6", "selu", "sigmoid", "silu", "sin", "softplus", "softshrink", "softsign",
-    "special_erf", "special_expit", "square", "tanh", "tanhshrink", "threshold", "__rpow__",
+    "special_erf", "special_expit", "square", "tanh", "tanhshrink", "threshold", "__rpow__", "__rdiv__",
 )  # fmt: skip
 
 
@@ -65,4 +65,5 @@ READERS: dict[str, Reader] = {
     **{f"{name}_": activation_in_place for name in _NAMES if hasattr(Tensor, f"{name}_")},
     "pow": power,
     "__pow__": power,
+    "pow_": activation_in_place,
 }

@@ -112,7 +112,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("sub_", "subtract_", "__isub__"), _sum_in_place(torch.sub, _sum(1, -1))),
     **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), multiply),
     **dict.fromkeys(("mul_", "multiply_", "__imul__"), _product_in_place(torch.mul, multiply)),
-    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__", "__rtruediv__"), divide),
-    **dict.fromkeys(("div_", "divide_", "true_divide_", "__itruediv__"), _product_in_place(torch.div, divide)),
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
+    **dict.fromkeys(("div_", "divide_", "true_divide_", "__idiv__"), _product_in_place(torch.div, divide)),
     **dict.fromkeys(("neg", "negative", "__neg__"), negate),
 }

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def softmax(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
     """Read a softmax, or the logarithm of its denominator. The products around it are read as matrix products."""
+    context.coverage.attention_seen = True
     if live(x) and context.meet("attention", function) == "freeze":
         x = frozen(x)
     return function(x, *args, **kwargs)
@@ -32,6 +33,7 @@ def fused_attention(
     **kwargs: Any,
 ) -> Any:
     """Read `scaled_dot_product_attention`, whatever its mask, scale and grouping of heads."""
+    context.coverage.attention_seen = True
     if live(query) or live(key) or live(value):
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 from .live import in_float32, live
 
@@ -35,9 +35,8 @@ class Functions:
     """The elementwise functions met, each known by the calls it is made of, with f(0) and f'(0)."""
 
     def __init__(self) -> None:
-        self._zero = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        self._at_zero = [self._zero]  # what each function makes of a zero, kept with its graph
-        self._limits = [(0.0, 1.0)]  # the identity
+        zero = torch.zeros((), dtype=torch.float64)
+        self._at_zero = [(zero, zero + 1)]  # value and slope there; the first function is the identity
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def number(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -45,24 +44,20 @@ class Functions:
         known = tuple(("f", arg.function) if isinstance(arg, Trail) else arg for arg in args)
         key = (call, known, tuple(sorted(kwargs.items())))
         if key not in self._numbers:
-            zeros = [self._at_zero[arg.function] if isinstance(arg, Trail) else arg for arg in args]
-            with torch.enable_grad():
-                value = call(*zeros, **kwargs)
             self._numbers[key] = len(self._at_zero)
-            self._at_zero.append(value)
-            self._limits.append(self._limit(value))
+            # Forward mode saves nothing for a backward pass: a checkpoint around the model does not see it.
+            with torch.no_grad(), forward_ad.dual_level():
+                duals = [forward_ad.make_dual(*self._at_zero[a.function]) if isinstance(a, Trail) else a for a in args]
+                value, slope = forward_ad.unpack_dual(call(*duals, **kwargs))
+            self._at_zero.append((value, torch.zeros_like(value) if slope is None else slope))
         return self._numbers[key]
-
-    def _limit(self, value: Tensor) -> tuple[float, float]:
-        if not math.isfinite(value.item()):
-            return 0.0, 0.0
-        (slope,) = torch.autograd.grad(value, self._zero, retain_graph=True, allow_unused=True)
-        finite = slope is not None and math.isfinite(slope.item())
-        return value.item(), slope.item() if finite else 0.0
 
     def limit(self, number: int) -> tuple[float, float]:
         """Return f(0) and f'(0), and 0 for what is not finite."""
-        return self._limits[number]
+        value, slope = (part.item() for part in self._at_zero[number])
+        if not math.isfinite(value):
+            return 0.0, 0.0
+        return value, slope if math.isfinite(slope) else 0.0
 
 
 def trail_of(x: Tensor) -> Trail:

@@ -32,11 +32,12 @@ class FrozenScale(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale, weight = ctx.saved_tensors
         grad = in_float32(grads[0])
-        if weight is not None:
-            grad = grad * weight
+        grad = grad * (scale if weight is None else weight)  # a tensor of our own: the rest works in place
         if ctx.centred:  # the mean is live: detaching it would break conservation (Ali et al. 2022, section 4.2)
-            grad = grad - grad.mean(ctx.axes, keepdim=True)
-        return (grad * scale).to(ctx.dtype), None, None, None, None, None
+            grad -= grad.mean(ctx.axes, keepdim=True)
+        if weight is not None:
+            grad *= scale
+        return grad.to(ctx.dtype), None, None, None, None, None
 
 
 def _freeze(x: Tensor, value: Tensor, scale: Tensor, weight: Any, axes: tuple[int, ...], centred: bool) -> Tensor:

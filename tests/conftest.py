@@ -1,0 +1,17 @@
+"""What every test starts from: no hub, one thread, fixed seeds."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Some virtual machines announce AMX and do not run it: bfloat16 products would end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
