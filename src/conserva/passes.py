@@ -81,11 +81,10 @@ class Pass:
         if EMBEDDINGS in self.places:
             call = call.with_(output_hidden_states=True)
 
-        with torch.inference_mode(False), torch.enable_grad(), sources.watching():
-            with context:
-                output = call.replaced(sources.open_inputs()).run(self.model)
-            labels = labels_of(self.model)
-            numbers = [read_target(output, target, labels, samples) for target in targets]
+        with sources.watching(), context:
+            output = call.replaced(sources.open_inputs()).run(self.model)
+        labels = labels_of(self.model)
+        numbers = [read_target(output, target, labels, samples) for target in targets]
         self._check(call, numbers, sources)
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
         if books is not None and self.rules.attention != "freeze":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, overload
 
+import torch
 from torch import Tensor, nn
 
 from . import census
@@ -92,10 +93,11 @@ def relevance(
         raise Error("targets=[] asks for nothing: give at least one target.")
     places = [at] if isinstance(at, str) else list(at)
     explain = Pass(model, rule_set, places, ledger, trusted)
-    try:
-        results = explain(call, wanted)
-    except Unbatchable:
-        samples = range(call.samples())
-        singles = [explain(call.sample(i), [of_sample(one, i) for one in wanted]) for i in samples]
-        results = [Relevance.side_by_side([single[k] for single in singles], batch_dim) for k in range(len(wanted))]
+    with torch.inference_mode(False), torch.enable_grad():
+        try:
+            results = explain(call, wanted)
+        except Unbatchable:
+            samples = range(call.samples())
+            singles = [explain(call.sample(i), [of_sample(one, i) for one in wanted]) for i in samples]
+            results = [Relevance.side_by_side([single[k] for single in singles], batch_dim) for k in range(len(wanted))]
     return results[0] if targets is None else results

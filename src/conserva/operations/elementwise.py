@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
+from torch.autograd.graph import saved_tensors_hooks
 
 from .live import in_float32, live
 
@@ -35,8 +36,7 @@ class Functions:
     """The elementwise functions met, each known by the calls it is made of, with f(0) and f'(0)."""
 
     def __init__(self) -> None:
-        zero = torch.zeros((), dtype=torch.float64)
-        self._at_zero = [(zero, zero + 1)]  # value and slope there; the first function is the identity
+        self._limits = [(0.0, 1.0)]  # the first function is the identity
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def number(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -44,17 +44,25 @@ class Functions:
         known = tuple(("f", arg.function) if isinstance(arg, Trail) else arg for arg in args)
         key = (call, known, tuple(sorted(kwargs.items())))
         if key not in self._numbers:
-            self._numbers[key] = len(self._at_zero)
-            # Forward mode saves nothing for a backward pass: a checkpoint around the model does not see it.
-            with torch.no_grad(), forward_ad.dual_level():
-                duals = [forward_ad.make_dual(*self._at_zero[a.function]) if isinstance(a, Trail) else a for a in args]
-                value, slope = forward_ad.unpack_dual(call(*duals, **kwargs))
-            self._at_zero.append((value, torch.zeros_like(value) if slope is None else slope))
+            self._numbers[key] = len(self._limits)
+            self._limits.append(self._limit(call, args, kwargs))
         return self._numbers[key]
+
+    def _limit(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float]:
+        """Make the call on what the functions in `args` are at 0, and follow the chain rule."""
+        inner = [self._limits[arg.function] for arg in args if isinstance(arg, Trail)]
+        points = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value, _ in inner]
+        waiting = iter(points)
+        # A checkpoint around the model must not take these few numbers for its own: its hooks are covered up.
+        with torch.enable_grad(), saved_tensors_hooks(lambda x: x, lambda x: x):
+            out = call(*(next(waiting) if isinstance(arg, Trail) else arg for arg in args), **kwargs)
+            slopes = torch.autograd.grad(out, points)
+        slope = sum(float(outer) * here for outer, (_, here) in zip(slopes, inner, strict=True))
+        return out.item(), slope
 
     def limit(self, number: int) -> tuple[float, float]:
         """Return f(0) and f'(0), and 0 for what is not finite."""
-        value, slope = (part.item() for part in self._at_zero[number])
+        value, slope = self._limits[number]
         if not math.isfinite(value):
             return 0.0, 0.0
         return value, slope if math.isfinite(slope) else 0.0

@@ -1,0 +1,150 @@
+"""Every Hugging Face type of the zoo: the forward is unchanged, attention and norms are reached, the books close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import zoo
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import conserva
+from conserva.targets import scores_of
+
+REFUSED = {
+    "bloom": "its GELU is an autograd function of its own; `trusted=['GeLUFunction']` with `ah+ln` works",
+    "canine": "it hashes characters instead of looking ids up; `at='*char_embeddings'` works",
+    "rwkv": "it has no attention",
+    "yoso": "its attention is an autograd function of its own",
+}
+"""Model types that build and are not explained as they are, each with the reason."""
+
+WORKING = [specimen for specimen in zoo.SPECIMENS if specimen.model_type not in REFUSED]
+MODEL_TYPES = [specimen.model_type for specimen in WORKING]
+
+
+def mixture(output: Any) -> Tensor:
+    """A fixed mixture of all scores of a sample, so that every part of the model matters."""
+    scores = scores_of(output)
+    weights = torch.randn(scores.shape[1:], generator=torch.Generator().manual_seed(1)).to(scores)
+    return (scores * weights).flatten(1).sum(1) / weights.numel() ** 0.5
+
+
+def books(model: torch.nn.Module, inputs: dict[str, Any], rules: str = "exact") -> conserva.relevance:
+    return conserva.relevance(model, inputs, mixture, rules=rules)
+
+
+class Narrowing(TorchDispatchMode):
+    """Notes whether a float64 model computes some of it in float32."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.dtype in (torch.float32, torch.bfloat16, torch.float16):
+            self.seen = True
+        return out
+
+
+@pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
+def test_books_close_and_forward_is_unchanged(specimen: zoo.Specimen) -> None:
+    model = zoo.build(specimen)
+    inputs = zoo.inputs(specimen, model)
+    with torch.no_grad():
+        plain = mixture(model(**inputs))
+    result = books(model, inputs)
+    scale = plain.abs().max()
+    assert (result.output - plain).abs().max() <= 1e-6 * scale
+    assert result.ledger.gap.abs().max() <= 1e-5 * scale
+    met = {kind: sum(m.times for m in result.coverage if m.kind == kind) for kind in ("attention", "norm")}
+    assert met["attention"] >= 1
+    assert met["norm"] >= 1
+    if specimen.family == "encoder-decoder":
+        assert "decoder_input_ids" in result.values
+
+
+@pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
+def test_batch_equals_single(specimen: zoo.Specimen) -> None:
+    model = zoo.build(specimen)
+    inputs = zoo.inputs(specimen, model)
+    together = books(model, inputs)
+    samples = len(together.output)
+    alone = {k: v[:1] if isinstance(v, Tensor) and v.dim() and len(v) == samples else v for k, v in inputs.items()}
+    single = books(model, alone) if samples > 1 else together
+    scale = together.output.abs().max()
+    for entry in ("output", "inputs", "positions", "biases"):
+        difference = getattr(single.ledger, entry)[0] - getattr(together.ledger, entry)[0]
+        assert difference.abs() <= 1e-4 * scale
+
+
+@pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
+def test_books_close_in_float64(specimen: zoo.Specimen) -> None:
+    model = zoo.build(specimen, dtype=torch.float64)
+    inputs = zoo.inputs(specimen, model)
+    narrowing = Narrowing()
+    try:
+        with torch.no_grad(), narrowing:
+            scale = mixture(model(**inputs)).abs().max()
+    except RuntimeError as error:
+        pytest.skip(f"the model itself does not run in float64: {str(error).splitlines()[0][:80]}")
+    assert books(model, inputs).ledger.gap.abs().max() <= (1e-5 if narrowing.seen else 1e-10) * scale
+
+
+@contextmanager
+def _absent_kernel(kernel: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, NotImplementedError) as error:
+        pytest.skip(f"has no {kernel} attention: {str(error).splitlines()[0][:80]}")
+
+
+@pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
+def test_eager_equals_sdpa(specimen: zoo.Specimen) -> None:
+    results = []
+    for kernel in ("eager", "sdpa"):
+        with _absent_kernel(kernel):
+            model = zoo.build(specimen, attn_implementation=kernel)
+        results.append(conserva.relevance(model, zoo.inputs(specimen, model), mixture, rules="ah+ln"))
+    eager, fused = results
+    scale = max(value.abs().max() for value in eager.values.values())
+    if (eager.output - fused.output).abs().max() > 1e-5 * eager.output.abs().max():
+        pytest.skip("the model's own two kernels disagree in the forward pass")
+    for place in eager.values:
+        assert (eager.values[place] - fused.values[place]).abs().max() <= 1e-4 * scale
+
+
+@pytest.mark.parametrize("model_type", sorted(REFUSED))
+def test_what_cannot_be_explained_is_refused(model_type: str) -> None:
+    specimen = next(s for s in zoo.SPECIMENS if s.model_type == model_type)
+    model = zoo.build(specimen)
+    with pytest.raises(conserva.Error):
+        books(model, zoo.inputs(specimen, model))
+
+
+def test_the_zoo_is_large() -> None:
+    assert len(WORKING) >= 170
+    assert {s.family for s in WORKING} >= {"encoder", "decoder", "encoder-decoder", "vision", "moe"}
+
+
+def test_bloom_by_its_own_gradient() -> None:
+    """BLOOM's GELU is an autograd function of its own: trusted, it is differentiated, which is `ah+ln`."""
+    specimen = next(s for s in zoo.SPECIMENS if s.model_type == "bloom")
+    model = zoo.build(specimen)
+    inputs = zoo.inputs(specimen, model)
+    result = conserva.relevance(model, inputs, mixture, rules="ah+ln", trusted=["GeLUFunction"])
+    x = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
+    with conserva.rules("ah+ln"):
+        output = mixture(model(inputs_embeds=x, attention_mask=inputs["attention_mask"], use_cache=False))
+    expected = x * torch.autograd.grad(output.sum(), x)[0]
+    torch.testing.assert_close(result.values["input_ids"], expected.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_canine_by_the_module_that_hashes_its_characters() -> None:
+    specimen = next(s for s in zoo.SPECIMENS if s.model_type == "canine")
+    model = zoo.build(specimen)
+    result = conserva.relevance(model, zoo.inputs(specimen, model), mixture, rules="exact", at="*char_embeddings")
+    assert result.ledger.gap.abs().max() <= 1e-5 * result.output.abs().max()
