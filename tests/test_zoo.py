@@ -91,6 +91,8 @@ def test_books_close_in_float64(specimen: zoo.Specimen) -> None:
             scale = mixture(model(**inputs)).abs().max()
     except RuntimeError as error:
         pytest.skip(f"the model itself does not run in float64: {str(error).splitlines()[0][:80]}")
+    if not torch.isfinite(scale):
+        pytest.skip("the model itself is not finite in float64")
     assert books(model, inputs).ledger.gap.abs().max() <= (1e-5 if narrowing.seen else 1e-10) * scale
 
 

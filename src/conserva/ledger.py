@@ -61,7 +61,7 @@ class Entry:
     module: nn.Module | None
     joined: bool
     where: Tensor | None
-    axis: int | None
+    axis: int | None | Unbatchable
     samples: int
     shape: torch.Size
     relevance: Tensor | None = None
@@ -71,6 +71,8 @@ class Entry:
         """Weigh the constant by the gradient that reaches it: R_b = b * dF/db, for each sample."""
         if self.cancelled:
             return
+        if isinstance(self.axis, Unbatchable):
+            raise self.axis
         grad, constant = in_float32(grad).reshape(self.shape), self.constant
         if isinstance(constant, Tensor) and constant.dim() == 1 and self.where is None and self.axis != grad.dim() - 1:
             weighed = grad @ constant.to(grad.dtype)
@@ -130,8 +132,11 @@ class Books:
         self.nodes.append(place.grad_fn)
         place.register_hook(entry.collect)  # type: ignore[no-untyped-call]
 
-    def _sample_axis(self, out: Tensor) -> int | None:
-        """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows."""
+    def _sample_axis(self, out: Tensor) -> int | None | Unbatchable:
+        """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows.
+
+        Where that cannot be told, nothing is lost before relevance really arrives there: it is raised then.
+        """
         if self.samples == 1:
             return None
         axes = [axis for axis, size in enumerate(out.shape) if size == self.samples]
@@ -142,7 +147,7 @@ class Books:
             return 0
         elif out.shape[0] % self.samples == 0 and not self.rows_shuffled:
             return None
-        raise Unbatchable
+        return Unbatchable()
 
     def cancel(self, nodes: Collection[Any]) -> None:
         """Take constants that join at these nodes of the graph off the books."""

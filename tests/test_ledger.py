@@ -1,0 +1,186 @@
+"""The books: every constant is booked once, under the right name, for the right sample."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import HandWritten, bert, shake, tokens
+from torch import Tensor, nn
+
+import conserva
+
+
+class Skeleton(nn.Module):
+    """Live tokens, one attention, and a body to try things in."""
+
+    def __init__(self, body, width: int = 6) -> None:
+        super().__init__()
+        self.words = nn.Embedding(50, width)
+        self.bias = nn.Parameter(torch.randn(width))
+        self.places = nn.Parameter(torch.randn(1, 9, width))
+        self.token = nn.Parameter(torch.randn(1, 1, width))
+        self.linear = nn.Linear(width, width)
+        self.table = nn.Embedding(9, width)
+        self.register_buffer("wave", torch.randn(9, width))
+        self.body = body
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids)
+        x = x + F.scaled_dot_product_attention(x, x, x)
+        return self.body(self, x).sum((1, 2))[:, None]
+
+
+def books(body, samples: int = 3, length: int = 4) -> conserva.relevance:
+    torch.manual_seed(0)
+    model = Skeleton(body).double().eval()
+    return conserva.relevance(model, torch.randint(0, 50, (samples, length)), 0, rules="exact").ledger
+
+
+def in_place(x: Tensor, change) -> Tensor:
+    x = x.clone()
+    change(x)
+    return x
+
+
+def assign(x: Tensor, value) -> None:
+    x[:, 0] = value
+
+
+CONSTANTS = {
+    "bias of a linear layer": (lambda m, x: m.linear(x), "biases", "linear"),
+    "vector added": (lambda m, x: x + m.bias, "biases", ""),
+    "vector added first": (lambda m, x: m.bias + x, "biases", ""),
+    "vector subtracted": (lambda m, x: x - m.bias, "biases", ""),
+    "subtracted from a vector": (lambda m, x: m.bias - x, "biases", ""),
+    "number added": (lambda m, x: x + 2.5, "biases", ""),
+    "number subtracted from": (lambda m, x: 2.5 - x, "biases", ""),
+    "vector added in place": (lambda m, x: in_place(x, lambda y: y.add_(m.bias)), "biases", ""),
+    "vector subtracted in place": (lambda m, x: in_place(x, lambda y: y.sub_(m.bias)), "biases", ""),
+    "vector added to part in place": (lambda m, x: in_place(x, lambda y: y[:, 1:].add_(m.bias)), "biases", ""),
+    "to a linear layer's output in place": (lambda m, x: m.linear(x).add_(m.bias).add_(m.bias), "biases", ""),
+    "with alpha": (lambda m, x: torch.add(x, m.bias, alpha=3), "biases", ""),
+    "addcmul": (lambda m, x: torch.addcmul(x, m.bias, m.bias), "biases", ""),
+    "lerp": (lambda m, x: torch.lerp(x, m.bias.expand_as(x), 0.3), "biases", ""),
+    "addmm": (lambda m, x: torch.addmm(m.bias, x.view(-1, 6), m.linear.weight).view_as(x), "biases", ""),
+    "bias of a norm": (lambda m, x: F.layer_norm(x, (6,), m.bias, m.bias), "biases", ""),
+    "bias of a convolution": (
+        lambda m, x: F.conv1d(x.mT, m.linear.weight[:, :, None], m.bias).mT, "biases", ""),
+    "batch norm": (lambda m, x: F.batch_norm(x.mT, m.wave[0], m.wave[1].abs(), m.bias, m.bias).mT, "biases", ""),
+    "group norm": (lambda m, x: F.group_norm(x.mT, 2, m.bias, m.bias).mT, "biases", ""),
+    "positions as a parameter": (lambda m, x: x + m.places[:, : x.shape[1]], "positions", ""),
+    "positions from a table": (lambda m, x: x + m.table(torch.arange(x.shape[1])), "positions", "table"),
+    "positions from a buffer": (lambda m, x: x + m.wave[: x.shape[1]], "positions", ""),
+    "class token": (lambda m, x: torch.cat([m.token.expand(len(x), -1, -1), x], 1), "positions", ""),
+    "stacked": (lambda m, x: torch.stack([x, m.token.expand_as(x)]).sum(0), "positions", ""),
+    "where": (lambda m, x: torch.where(x > 0, x, m.bias), "biases", ""),
+    "where, method": (lambda m, x: x.where(x > 0, m.bias), "biases", ""),
+    "masked fill": (lambda m, x: x.masked_fill(x > 0, 3.0), "biases", ""),
+    "masked fill in place": (lambda m, x: in_place(x, lambda y: y.masked_fill_(x > 0, 3.0)), "biases", ""),
+    "assigned": (lambda m, x: in_place(x, lambda y: assign(y, m.bias)), "positions", ""),
+    "assigned into constants": (lambda m, x: in_place(m.wave[:4].expand_as(x), lambda y: assign(y, x[:, 1])), "positions", ""),
+    "added into constants": (lambda m, x: in_place(m.wave[:4].expand_as(x), lambda y: y.add_(x)), "positions", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_every_way_a_constant_joins_is_booked(name: str) -> None:
+    body, entry, owner = CONSTANTS[name]
+    ledger = books(body)
+    assert ledger.gap.abs().max() < 1e-10
+    assert getattr(ledger, entry).abs().max() > 1e-3
+    if owner:
+        assert ledger.modules[owner].abs().max() > 1e-3
+
+
+def test_hand_computed_books() -> None:
+    """One token, attention is the identity: output = 2 * (2 * w + b) + p, every share known."""
+    model = Skeleton(lambda m, x: 2 * (x + m.bias) + m.wave[:1], width=1).double().eval()
+    result = conserva.relevance(model, torch.tensor([[7]]), 0, rules="exact")
+    w, b, p = model.words.weight[7].item(), model.bias.item(), model.wave[0].item()
+    assert result.output.item() == pytest.approx(4 * w + 2 * b + p, abs=1e-12)
+    assert result.ledger.inputs.item() == pytest.approx(4 * w, abs=1e-12)
+    assert result.ledger.biases.item() == pytest.approx(2 * b, abs=1e-12)
+    assert result.ledger.positions.item() == pytest.approx(p, abs=1e-12)
+
+
+def test_modules_add_up_to_positions_and_biases() -> None:
+    ledger = conserva.relevance(bert().double(), tokens(), 1, rules="exact").ledger
+    torch.testing.assert_close(sum(ledger.modules.values()), ledger.positions + ledger.biases)
+    assert "bert.embeddings.position_embeddings" in ledger.modules
+    assert "bert.embeddings.token_type_embeddings" in ledger.modules
+    assert "bert.encoder.layer.0.output.dense" in ledger.modules
+    positions = ("bert.embeddings.position_embeddings", "bert.embeddings.token_type_embeddings")
+    torch.testing.assert_close(ledger.positions, sum(ledger.modules[name] for name in positions))
+
+
+def test_ledger_sums_to_the_output_under_every_rule_set() -> None:
+    for rules in ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp"):
+        ledger = conserva.relevance(bert(), tokens(), 1, rules=rules).ledger
+        torch.testing.assert_close(ledger.inputs + ledger.positions + ledger.biases + ledger.gap, ledger.output)
+
+
+def test_no_ledger_if_not_wanted() -> None:
+    model = bert()
+    with_books, without = (conserva.relevance(model, tokens(), 1, ledger=keep) for keep in (True, False))
+    assert without.ledger is None
+    assert torch.equal(with_books.scores(), without.scores())
+
+
+def scatter_by_expert(model: Skeleton, x: Tensor) -> Tensor:
+    """Rows go to experts in an order that depends on the data, as in a mixture of experts with biases."""
+    rows = x.reshape(-1, x.shape[-1])
+    order = rows.detach()[:, 0].argsort()
+    mixed = model.linear(rows[order])
+    return torch.zeros_like(rows).index_add(0, order, mixed).view_as(x)
+
+
+LAYOUTS = {
+    "samples first": lambda m, x: m.linear(x),
+    "flattened": lambda m, x: m.linear(x.reshape(-1, 6)).view_as(x),
+    "time first": lambda m, x: m.linear(x.transpose(0, 1)).transpose(0, 1),
+    "time first, flattened": lambda m, x: m.linear(x.transpose(0, 1).reshape(-1, 6)).view(-1, len(x), 6).transpose(0, 1),
+    "by permute": lambda m, x: m.linear(x.permute(1, 0, 2)).permute(1, 0, 2),
+    "shuffled": scatter_by_expert,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("samples", "length"), [(3, 4), (4, 4), (6, 4), (2, 6), (6, 6)])
+def test_samples_are_told_apart_wherever_they_lie(layout: str, samples: int, length: int) -> None:
+    """Also where the batch is as large as the length or the width, so that shapes alone do not tell."""
+    weighted = lambda m, x: LAYOUTS[layout](m, x) * torch.arange(1, length + 1)[None, :, None]  # noqa: E731
+    torch.manual_seed(0)
+    model = Skeleton(weighted).double().eval()
+    with torch.no_grad():
+        model.linear.weight.mul_(0.1)
+    # A bias weighted by what the sample says: its share differs from sample to sample.
+    target = lambda output: output[:, 0] * torch.tensor([1.0, -2.0, 3.0, 0.5, 7.0, -1.0])[: len(output)]  # noqa: E731
+    ids = torch.randint(0, 50, (samples, length))
+    together = conserva.relevance(model, ids, target, rules="exact").ledger
+    assert together.gap.abs().max() < 1e-10
+    assert together.biases.abs().min() > 1e-3
+
+
+def test_masks_and_biases_inside_a_softmax_are_no_entries() -> None:
+    """They belong to the attention: eager attention, which shows them, must not differ from the fused call."""
+
+    def eager(model: Skeleton, x: Tensor) -> Tensor:
+        scores = x @ x.transpose(1, 2) + model.wave[:4, :4]
+        scores = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), float("-inf"))
+        return torch.softmax(scores, -1) @ x
+
+    for rules in ("gi", "attnlrp"):
+        torch.manual_seed(0)
+        model = Skeleton(eager).double().eval()
+        ledger = conserva.relevance(model, torch.randint(0, 50, (2, 4)), 0, rules=rules).ledger
+        assert ledger.positions.abs().max() == 0
+        assert torch.isfinite(ledger.gap).all()
+
+
+def test_tied_and_repeated_modules_are_booked_each_time() -> None:
+    ledger = books(lambda m, x: m.linear(m.linear(m.linear(x))))
+    assert ledger.gap.abs().max() < 1e-10
+
+
+def test_hand_written_model_groups_by_module() -> None:
+    ledger = conserva.relevance(shake(HandWritten().double()), torch.randint(0, 50, (2, 5)), 1, rules="exact").ledger
+    assert {"", "qkv", "mix", "up", "down", "out"} <= set(ledger.modules)
