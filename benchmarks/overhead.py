@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from timing import medians, report
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 import conserva
+from timing import medians, report
 
 SMALL = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 768}
 

@@ -33,4 +33,6 @@ def report(title: str, seconds: Mapping[str, float], base: str, settings: Mappin
         print(f"  {name:<42} {ratio:5.2f}")
     path.parent.mkdir(parents=True, exist_ok=True)
     machine = {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads()}
-    path.write_text(json.dumps({"title": title, "base": base, "ratios": ratios, **settings, **machine}, indent=2) + "\n")
+    path.write_text(
+        json.dumps({"title": title, "base": base, "ratios": ratios, **settings, **machine}, indent=2) + "\n"
+    )

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import conserva
 
-WORDS = "[CLS] has a lot of the virtues of eastwood at his best . [SEP]".split()
+WORDS = ["[CLS]", "has", "a", "lot", "of", "the", "virtues", "of", "eastwood", "at", "his", "best", ".", "[SEP]"]
 
 
 def main() -> None:

@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import HandWritten, bert, shake, tokens
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import conserva
+from tiny import HandWritten, bert, shake, tokens
 
 
 def test_every_operation_is_listed_under_its_module() -> None:
@@ -117,7 +117,7 @@ def test_attention_computed_behind_the_context_is_refused() -> None:
                 x = torch.softmax(x @ x.transpose(1, 2), -1) @ x
             return super().forward(ids) + self.out(x.mean(1))
 
-    with pytest.raises(conserva.Error, match="attention of Hidden was not reached.*SoftmaxBackward"):
+    with pytest.raises(conserva.Error, match=r"attention of Hidden was not reached.*SoftmaxBackward"):
         conserva.relevance(shake(Hidden()), torch.tensor([[1, 2]]), 1)
 
 
@@ -127,7 +127,7 @@ def test_norms_computed_behind_the_context_are_refused() -> None:
             with torch._C.DisableTorchFunction():
                 return F.layer_norm(x, x.shape[-1:])
 
-    with pytest.raises(conserva.Error, match="norm of Hidden was not reached.*LayerNorm"):
+    with pytest.raises(conserva.Error, match=r"norm of Hidden was not reached.*LayerNorm"):
         conserva.relevance(shake(Hidden()), torch.tensor([[1, 2]]), 1)
 
 

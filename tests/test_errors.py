@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import Classifier, HandWritten, bert, shake, tokens
 from torch import Tensor, nn
 
 import conserva
+from tiny import Classifier, HandWritten, bert, shake, tokens
 
 
 def refused(*says: str):

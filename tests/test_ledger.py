@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import HandWritten, bert, shake, tokens
 from torch import Tensor, nn
 
 import conserva
+from tiny import HandWritten, bert, shake, tokens
 
 
 class Skeleton(nn.Module):
@@ -57,6 +57,7 @@ CONSTANTS = {
     "vector subtracted in place": (lambda m, x: in_place(x, lambda y: y.sub_(m.bias)), "biases", ""),
     "vector added to part in place": (lambda m, x: in_place(x, lambda y: y[:, 1:].add_(m.bias)), "biases", ""),
     "to a linear layer's output in place": (lambda m, x: m.linear(x).add_(m.bias).add_(m.bias), "biases", ""),
+    "a linear layer's output changed in place": (lambda m, x: m.linear(x).add_(x).mul_(2), "biases", "linear"),
     "with alpha": (lambda m, x: torch.add(x, m.bias, alpha=3), "biases", ""),
     "addcmul": (lambda m, x: torch.addcmul(x, m.bias, m.bias), "biases", ""),
     "lerp": (lambda m, x: torch.lerp(x, m.bias.expand_as(x), 0.3), "biases", ""),
@@ -76,7 +77,8 @@ CONSTANTS = {
     "masked fill": (lambda m, x: x.masked_fill(x > 0, 3.0), "biases", ""),
     "masked fill in place": (lambda m, x: in_place(x, lambda y: y.masked_fill_(x > 0, 3.0)), "biases", ""),
     "assigned": (lambda m, x: in_place(x, lambda y: assign(y, m.bias)), "positions", ""),
-    "assigned into constants": (lambda m, x: in_place(m.wave[:4].expand_as(x), lambda y: assign(y, x[:, 1])), "positions", ""),
+    "assigned into constants": (
+        lambda m, x: in_place(m.wave[:4].expand_as(x), lambda y: assign(y, x[:, 1])), "positions", ""),
     "added into constants": (lambda m, x: in_place(m.wave[:4].expand_as(x), lambda y: y.add_(x)), "positions", ""),
 }  # fmt: skip
 
@@ -133,13 +135,23 @@ def scatter_by_expert(model: Skeleton, x: Tensor) -> Tensor:
     return torch.zeros_like(rows).index_add(0, order, mixed).view_as(x)
 
 
+def as_many_rows_as_samples(model: Skeleton, x: Tensor) -> Tensor:
+    """An expert gets just as many rows as there are samples, each from somewhere."""
+    rows = x.reshape(-1, x.shape[-1])
+    order = rows.detach()[:, 0].argsort()
+    mixed = [model.linear(rows[part]) for part in order.split(len(x))]
+    return torch.zeros_like(rows).index_add(0, order, torch.cat(mixed)).view_as(x)
+
+
 LAYOUTS = {
     "samples first": lambda m, x: m.linear(x),
     "flattened": lambda m, x: m.linear(x.reshape(-1, 6)).view_as(x),
     "time first": lambda m, x: m.linear(x.transpose(0, 1)).transpose(0, 1),
-    "time first, flattened": lambda m, x: m.linear(x.transpose(0, 1).reshape(-1, 6)).view(-1, len(x), 6).transpose(0, 1),
+    "time first, flattened": (
+        lambda m, x: m.linear(x.transpose(0, 1).flatten(0, 1)).unflatten(0, (-1, len(x))).transpose(0, 1)),
     "by permute": lambda m, x: m.linear(x.permute(1, 0, 2)).permute(1, 0, 2),
     "shuffled": scatter_by_expert,
+    "shuffled, as many as samples": as_many_rows_as_samples,
 }  # fmt: skip
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import HandWritten, bert, llama, shake, tokens
 from torch import Tensor
 
 import conserva
+from tiny import HandWritten, bert, llama, shake, tokens
 
 
 def gradient_times_input(output: Tensor, *inputs: Tensor) -> list[Tensor]:

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import attention_head
 from torch import Tensor
 
 import conserva
+from tiny import attention_head
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 HOW = ("matmul", "einsum", "fused")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-import zoo
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import conserva
+import zoo
 from conserva.targets import scores_of
 
 REFUSED = {

@@ -61,7 +61,7 @@ class Entry:
     module: nn.Module | None
     joined: bool
     where: Tensor | None
-    axis: int | None | Unbatchable
+    axis: int | Unbatchable | None
     samples: int
     shape: torch.Size
     relevance: Tensor | None = None
@@ -132,7 +132,7 @@ class Books:
         self.nodes.append(place.grad_fn)
         place.register_hook(entry.collect)  # type: ignore[no-untyped-call]
 
-    def _sample_axis(self, out: Tensor) -> int | None | Unbatchable:
+    def _sample_axis(self, out: Tensor) -> int | Unbatchable | None:
         """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows.
 
         Where that cannot be told, nothing is lost before relevance really arrives there: it is raised then.

@@ -31,11 +31,13 @@ def pick_rows(context: Propagation, function: Callable[..., Any], x: Any, *args:
     out = function(x, *args, **kwargs)
     context.name_as(out, x)
     books = context.books
-    if books is not None and live(x) and isinstance(out, Tensor) and out.dim() and out.shape[0] != books.samples:
-        index = args[0] if args else None
-        first = index[0] if isinstance(index, tuple) and index else index
-        if function.__name__ != "__getitem__" or isinstance(first, (Tensor, list)):
-            books.rows_shuffled = True
+    if books is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
+        return out
+    index = args[0] if args else None
+    first = index[0] if isinstance(index, tuple) and index else index
+    by_number = function.__name__ != "__getitem__" or isinstance(first, (Tensor, list))
+    if by_number and not x.shape[0] == out.shape[0] == books.samples:
+        books.rows_shuffled = True
     return out
 
 
