@@ -1,0 +1,50 @@
+"""Fill the README's tables from what is tested and measured: `python scripts/readme_tables.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from test_zoo import REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
+
+
+def models() -> str:
+    """List the model types by family, and those that are refused."""
+    families: dict[str, list[str]] = {}
+    for specimen in WORKING:
+        families.setdefault(specimen.family, []).append(f"`{specimen.model_type}`")
+    lines = [f"<details><summary>{len(WORKING)} Hugging Face model types, each tested</summary>", ""]
+    lines += [f"- **{family}** ({len(names)}): {', '.join(names)}" for family, names in sorted(families.items())]
+    lines += ["", "Refused:"] + [f"- `{name}`: {reason}" for name, reason in REFUSED.items()] + ["", "</details>"]
+    return "\n".join(lines)
+
+
+def cost() -> str:
+    """Tell what an explanation costs, from the last benchmark."""
+    measured = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text(encoding="utf-8"))
+    head = f"{measured['model']}, batch {measured['batch']} x {measured['tokens']}, CPU, torch {measured['torch']}: "
+    rows = [f"| {name} | {ratio:.2f} |" for name, ratio in measured["ratios"].items()]
+    return "\n".join([head + "time in forward passes.", "", "| what | cost |", "|---|---|", *rows])
+
+
+def main() -> None:
+    """Rewrite the README."""
+    path = ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    for name, table in (("models", models()), ("cost", cost())):
+        text = re.sub(
+            rf"<!-- {name} -->.*<!-- /{name} -->",
+            lambda _, name=name, table=table: f"<!-- {name} -->\n{table}\n<!-- /{name} -->",
+            text,
+            flags=re.DOTALL,
+        )
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
