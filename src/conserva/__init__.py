@@ -1,8 +1,13 @@
 """conserva: explanations of Transformers that add up."""
 
 from .errors import Error
+from .explain import explain
+from .explanation import Explanation
+from .loading import load
+from .methods import methods
 from .propagation import rules
 from .relevance import relevance
+from .tasks import Text
 
-__all__ = ["Error", "relevance", "rules"]
+__all__ = ["Error", "Explanation", "Text", "explain", "load", "methods", "relevance", "rules"]
 __version__ = "0.1.0"

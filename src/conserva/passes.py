@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from .operations.live import in_float32
 from .propagation import Propagation
 from .rules import RuleSet
 from .sources import Sources
-from .targets import Target, labels_of, read_target
+from .targets import Target, classes_of, labels_of, read_target
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
@@ -40,6 +40,8 @@ class Relevance:
     """The explained number of each sample."""
     values: Mapping[str, Tensor]
     """Place -> relevance of each element there, in float32 or wider."""
+    logits: Tensor | None
+    """A classifier's scores of every class, for each sample."""
     ledger: Ledger | None
     coverage: Sequence[Meeting]
     rules: RuleSet
@@ -58,8 +60,9 @@ class Relevance:
         ledgers = [part.ledger for part in parts if part.ledger is not None]
         values = {name: torch.cat([part.values[name] for part in parts], batch_dim) for name in first.values}
         output = torch.cat([part.output for part in parts])
+        logits = None if first.logits is None else torch.cat([cast(Tensor, part.logits) for part in parts])
         ledger = Ledger.side_by_side(ledgers) if ledgers else None
-        return cls(output, values, ledger, first.coverage, first.rules)
+        return cls(output, values, logits, ledger, first.coverage, first.rules)
 
 
 @dataclass(frozen=True)
@@ -97,14 +100,21 @@ class Pass:
         shown = {**cut, **embeddings, **sources.passed}
         last = len(numbers) - 1
         try:
-            return [self._split(context, number, cut, shown, keep=i < last) for i, number in enumerate(numbers)]
+            logits = classes_of(output, samples)
+            return [self._split(context, number, logits, cut, shown, i < last) for i, number in enumerate(numbers)]
         except NotFinite as found:
             if EVERYWHERE in self.places:  # this is the search for the culprit
                 raise
             raise Error(self._blame(call, targets, found, numbers[0].dtype)) from None
 
     def _split(
-        self, context: Propagation, number: Tensor, cut: Mapping[str, Tensor], shown: Mapping[str, Tensor], keep: bool
+        self,
+        context: Propagation,
+        number: Tensor,
+        logits: Tensor | None,
+        cut: Mapping[str, Tensor],
+        shown: Mapping[str, Tensor],
+        keep: bool,
     ) -> Relevance:
         """Take one gradient and make relevance and a ledger of it."""
         scales = HALF_SCALES if number.dtype == torch.float16 else (1.0,)
@@ -128,7 +138,7 @@ class Pass:
         if context.books is not None:
             inputs = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
             ledger = context.books.close(self.model, output, inputs.to(output), scale)
-        return Relevance(output, values, ledger, context.coverage.meetings(self.model), self.rules)
+        return Relevance(output, values, logits, ledger, context.coverage.meetings(self.model), self.rules)
 
     def _check(self, call: Inputs, numbers: Sequence[Tensor], sources: Sources) -> None:
         """Raise unless every number is finite and every feature reaches it."""

@@ -31,6 +31,13 @@ def scores_of(output: Any) -> Tensor:
     )
 
 
+def classes_of(output: Any, samples: int) -> Tensor | None:
+    """Return a classifier's scores, one for each class and sample, and nothing for other models."""
+    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    is_classifier = isinstance(found, Tensor) and found.dim() == 2 and found.shape[0] == samples
+    return found.detach() if is_classifier and found is not None else None
+
+
 def labels_of(model: nn.Module) -> dict[str, int]:
     """Return the labels of a Hugging Face classifier, and nothing for other models."""
     labels = getattr(getattr(model, "config", None), "id2label", None) or {}

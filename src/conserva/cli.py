@@ -1,0 +1,200 @@
+"""The command line: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import Error
+from .explanation import Explanation
+
+EXPLAIN = """examples:
+  conserva explain "a gorgeous, witty, seductive movie."
+  conserva explain "not much of anything." --target "positive - negative" --method exact
+  conserva explain --file reviews.txt --words --html reviews.html
+  echo "a joy." | conserva explain - --json"""
+
+COMPARE = """examples:
+  conserva compare "has a lot of the virtues of eastwood at his best."
+  conserva compare "a joy." --methods gi,ah+ln,exact --html compare.html"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 for an error, 2 for a wrong call, 130 when interrupted."""
+    given = _parser().parse_args(arguments)
+    try:
+        run = {"explain": _explain, "compare": _compare, "methods": _methods}[given.command]
+        run(given)
+    except Error as error:
+        print(f"conserva: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("conserva: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has seen enough
+        return 0
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser("conserva", description="Explanations of Transformers that add up.", **form)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **form)
+    explain.add_argument("text", nargs="?", help="the text, or - for standard input")
+    explain.add_argument("--file", type=Path, help="a file with one text a line")
+    explain.add_argument("--method", default="ah+ln", help="one of `conserva methods` (default: %(default)s)")
+    _shared(explain)
+
+    compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **form)
+    compare.add_argument("text", help="the text, or - for standard input")
+    compare.add_argument("--methods", help="which, as a,b,c (default: all)")
+    _shared(compare)
+
+    methods = commands.add_parser("methods", help="list the methods")
+    methods.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def _shared(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="sentiment", help="a folder or hub name (default: the bundled %(default)s)")
+    parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
+    parser.add_argument("--words", action="store_true", help="sum up the pieces of a word")
+    parser.add_argument("--hide-special", action="store_true", help="leave out [CLS], [SEP] and their like")
+    parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--html", type=Path, metavar="PATH", help="write a page")
+    parser.add_argument("--png", type=Path, metavar="PATH", help="write a picture (.png, .svg or .pdf)")
+
+
+def _explain(given: argparse.Namespace) -> None:
+    from .explain import explain
+    from .loading import load
+
+    texts = _texts(given)
+    task = load(given.model)
+    if len(texts) == 1:
+        found = [explain(task, texts[0], _target(given), given.method, truncate=given.truncate)]
+    else:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            line = bar.add_task("explaining", total=len(texts))
+            found = explain(
+                task,
+                texts,
+                _target(given),
+                given.method,
+                truncate=given.truncate,
+                progress=lambda done: bar.advance(line, done),
+            )
+    found = [_shaped(one, given) for one in found]
+    if given.json:
+        whole = [json.loads(one.to_json()) for one in found]
+        print(json.dumps(whole if given.file else whole[0], ensure_ascii=False, indent=2))
+    else:
+        from .views.terminal import show
+
+        show(found)
+    _write(found, given)
+
+
+def _compare(given: argparse.Namespace) -> None:
+    from .explain import explain
+    from .loading import load
+    from .methods import find, methods
+
+    names = given.methods.split(",") if given.methods else list(methods())
+    for name in names:
+        find(name)
+    text = _read(given.text)
+    task = load(given.model)
+    rows: dict[str, Explanation | str] = {}
+    for name in names:
+        try:
+            rows[name] = _shaped(explain(task, text, _target(given), name, truncate=given.truncate), given)
+        except Error as error:
+            if not rows and name == names[-1]:
+                raise
+            rows[name] = str(error)
+    found = [one for one in rows.values() if isinstance(one, Explanation)]
+    if not found:
+        raise Error(str(next(iter(rows.values()))))
+    if given.json:
+        whole = {name: one if isinstance(one, str) else json.loads(one.to_json()) for name, one in rows.items()}
+        print(json.dumps(whole, ensure_ascii=False, indent=2))
+    else:
+        from .views.terminal import compare
+
+        compare(rows)
+    _write(found, given)
+
+
+def _methods(given: argparse.Namespace) -> None:
+    from .methods import methods
+
+    if given.json:
+        print(json.dumps(methods(), indent=2))
+        return
+    for name, summary in methods().items():
+        print(f"{name:<10}{summary}")
+
+
+def _texts(given: argparse.Namespace) -> list[str]:
+    if (given.text is None) == (given.file is None):
+        raise Error("Give a text, - for standard input, or --file PATH: one of them.")
+    if given.file is None:
+        return [_read(given.text)]
+    try:
+        lines = given.file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise Error(f"--file {given.file}: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise Error(f"--file {given.file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise Error(f"--file {given.file} holds no text.")
+    return texts
+
+
+def _read(text: str) -> str:
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise Error(f"Standard input is not UTF-8 (byte {error.start}).") from None
+
+
+def _target(given: argparse.Namespace) -> str | int | None:
+    target: str | None = given.target
+    return int(target) if target is not None and target.lstrip("-").isdigit() else target
+
+
+def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
+    one = one.merged() if given.words else one
+    return one.visible() if given.hide_special else one
+
+
+def _write(found: Sequence[Explanation], given: argparse.Namespace) -> None:
+    if given.html:
+        from .views.html import page
+
+        given.html.write_text(page(found), encoding="utf-8")
+        print(f"wrote {given.html}", file=sys.stderr)
+    if given.png:
+        from .views.figure import draw
+
+        draw(found, given.png)
+        print(f"wrote {given.png}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

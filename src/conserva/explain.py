@@ -1,0 +1,148 @@
+"""From texts to explanations."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any, overload
+
+import torch
+
+from .errors import Error
+from .explanation import Entries, Explanation
+from .methods import Attribution, find
+from .rules import RULE_SETS
+from .tasks.text import Encoded, Text
+
+
+@overload
+def explain(
+    task: Text, texts: str, target: Any = ..., method: str = ..., *, truncate: bool = ..., batch_size: int = ...
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    task: Text,
+    texts: list[str] | tuple[str, ...],
+    target: Any = ...,
+    method: str = ...,
+    *,
+    truncate: bool = ...,
+    batch_size: int = ...,
+    progress: Callable[[int], None] | None = ...,
+) -> list[Explanation]: ...
+
+
+def explain(
+    task: Text,
+    texts: str | list[str] | tuple[str, ...],
+    target: Any = None,
+    method: str = "ah+ln",
+    *,
+    truncate: bool = False,
+    batch_size: int = 32,
+    progress: Callable[[int], None] | None = None,
+) -> Explanation | list[Explanation]:
+    """Explain one text, or many.
+
+    Parameters
+    ----------
+    task
+        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
+    texts
+        A text, or a sequence of them; they are batched by length, and come back in their order.
+    target
+        A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each text.
+    method
+        One of `conserva.methods()`.
+    truncate
+        Whether texts longer than the model takes are cut; otherwise they are refused.
+    batch_size
+        How many texts are explained at once.
+    progress
+        Called with the number of texts done, after every batch.
+    """
+    if not isinstance(task, Text):
+        raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
+    found = find(method)
+    many = [texts] if isinstance(texts, str) else list(texts)
+    if isinstance(target, list) and len(target) != len(many):
+        raise Error(f"target has {len(target)} entries for {len(many)} text(s): give one for each, or one for all.")
+    encoded = [task.encode(text, truncate=truncate) for text in many]
+    results: list[Explanation | None] = [None] * len(many)
+    for rows in _buckets(encoded, batch_size):
+        wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
+        attribution = found.apply(task.model, task.batch([encoded[i] for i in rows]), wanted)
+        for row, i in enumerate(rows):
+            results[i] = _explanation(task, encoded[i], wanted[row], method, attribution, row)
+        if progress is not None:
+            progress(len(rows))
+    done = [result for result in results if result is not None]
+    return done[0] if isinstance(texts, str) else done
+
+
+def _buckets(encoded: Sequence[Encoded], size: int) -> Iterator[list[int]]:
+    """Yield the numbers of texts of similar length."""
+    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _explanation(
+    task: Text, encoded: Encoded, target: Any, method: str, attribution: Attribution, row: int
+) -> Explanation:
+    output = float(attribution.output[row])
+    index, name = _class_of(task, target, attribution, row)
+    ledger = attribution.ledger
+    return Explanation(
+        features=encoded.tokens,
+        scores=tuple(attribution.scores[row, : len(encoded)].tolist()),
+        special=encoded.special,
+        words=encoded.words,
+        text=encoded.text,
+        target=name,
+        output=output,
+        probability=None if index is None else _probability(attribution.logits[row], index),
+        ledger=None if ledger is None else Entries.of(
+            output, float(ledger.inputs[row]), float(ledger.positions[row]), float(ledger.biases[row])
+        ),
+        method=method,
+        model=task.name,
+        provenance=_provenance(task, method),
+    )  # fmt: skip
+
+
+def _class_of(task: Text, target: Any, attribution: Attribution, row: int) -> tuple[int | None, str]:
+    """Return the class that a target is, if it is one, and its name."""
+    names = {index: label for label, index in task.labels.items()}
+    if target is None:
+        target = int(attribution.logits[row].argmax())
+    if isinstance(target, str):
+        return task.labels.get(target.strip()), target
+    if isinstance(target, int):
+        target = target % attribution.logits.shape[-1]
+        return target, names.get(target, str(target))
+    return None, getattr(target, "__name__", str(target))
+
+
+def _probability(logits: torch.Tensor, index: int) -> float:
+    if logits.numel() == 1:
+        return float(torch.sigmoid(logits.float())[0])
+    return float(torch.softmax(logits.float(), -1)[index])
+
+
+def _provenance(task: Text, method: str) -> dict[str, Any]:
+    """Return what one needs to repeat a result."""
+    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
+    rules = asdict(RULE_SETS[method]) if method in RULE_SETS else None
+    dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "weights": task.fingerprint,
+        "dtype": dtype,
+        "rules": rules,
+    }

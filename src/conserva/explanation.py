@@ -1,0 +1,134 @@
+"""The result: what was explained, what every feature got, and where the rest of the score went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import Error
+
+SCHEMA = "conserva/explanation/1"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The ledger of one output: `inputs + positions + biases + gap = output`."""
+
+    inputs: float
+    positions: float
+    biases: float
+    gap: float
+
+    @classmethod
+    def of(cls, output: float, inputs: float, positions: float, biases: float) -> Entries:
+        """Close the books: the gap is what the other entries leave of the output."""
+        return cls(inputs, positions, biases, output - inputs - positions - biases)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a model gave a score: relevance of every feature, signed, in the unit of the output."""
+
+    features: tuple[str, ...]
+    scores: tuple[float, ...]
+    special: tuple[bool, ...]
+    """Which features the tokenizer added."""
+    words: tuple[int | None, ...]
+    """Which word of the text a feature belongs to."""
+    text: str
+    target: str
+    output: float
+    probability: float | None
+    """The probability of the target, if it is one of the model's classes."""
+    ledger: Entries | None
+    method: str
+    model: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def merged(self) -> Explanation:
+        """Return the same explanation with the pieces of a word summed up."""
+        groups: list[list[int]] = []
+        for i, word in enumerate(self.words):
+            if groups and word is not None and self.words[groups[-1][-1]] == word:
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        return replace(
+            self,
+            features=tuple(_joined([self.features[i] for i in group]) for group in groups),
+            scores=tuple(sum(self.scores[i] for i in group) for group in groups),
+            special=tuple(self.special[group[0]] for group in groups),
+            words=tuple(self.words[group[0]] for group in groups),
+        )
+
+    def visible(self) -> Explanation:
+        """Return the same explanation without the features that the tokenizer added."""
+        keep = [i for i, special in enumerate(self.special) if not special]
+        return replace(
+            self,
+            features=tuple(self.features[i] for i in keep),
+            scores=tuple(self.scores[i] for i in keep),
+            special=tuple(self.special[i] for i in keep),
+            words=tuple(self.words[i] for i in keep),
+        )
+
+    def to_json(self) -> str:
+        """Return the explanation as JSON."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Explanation:
+        """Return the explanation that `to_json` wrote."""
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise Error(f"This is no JSON, or only a part of it: {error}.") from None
+        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
+            raise Error(f"This JSON is no explanation: its schema is not {SCHEMA!r}.")
+        known = {one.name for one in fields(cls)}
+        if missing := sorted(known - set(found)):
+            raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")
+        lists = {name: tuple(found[name]) for name in ("features", "scores", "special", "words")}
+        ledger = None if found["ledger"] is None else Entries(**found["ledger"])
+        return cls(**{**{name: found[name] for name in known}, **lists, "ledger": ledger})
+
+    def save(self, path: str | Path) -> Path:
+        """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg."""
+        path = Path(path)
+        if path.suffix == ".json":
+            path.write_text(self.to_json() + "\n", encoding="utf-8")
+        elif path.suffix == ".html":
+            from .views.html import page
+
+            path.write_text(page([self]), encoding="utf-8")
+        elif path.suffix in (".png", ".svg", ".pdf"):
+            from .views.figure import draw
+
+            draw([self], path)
+        else:
+            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json, .html, .png, .svg or .pdf.")
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Explanation:
+        """Read an explanation that was saved as JSON."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def show(self) -> None:
+        """Print the explanation to the terminal."""
+        from .views.terminal import show
+
+        show([self])
+
+    def _repr_html_(self) -> str:
+        from .views.html import fragment
+
+        return fragment([self])
+
+
+def _joined(pieces: Sequence[str]) -> str:
+    """Put the pieces of a word together, in the marks of the common tokenizers."""
+    return pieces[0] + "".join(piece.removeprefix("##") for piece in pieces[1:])

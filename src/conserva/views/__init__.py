@@ -1,0 +1,1 @@
+"""Views: explanations as text, page or picture. They show, and compute nothing but colours."""

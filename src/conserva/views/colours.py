@@ -1,0 +1,50 @@
+"""One scale for every view: red for, blue against, the ground at zero, symmetric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..explanation import Explanation
+
+FOR, AGAINST = (0xB2, 0x18, 0x2B), (0x21, 0x66, 0xAC)
+LIGHT, DARK = (0xFF, 0xFF, 0xFF), (0x16, 0x18, 0x1D)
+INK_ON_LIGHT, INK_ON_DARK = (0x1A, 0x1A, 0x1A), (0xF2, 0xF2, 0xF2)
+LEDGER = {"inputs": "#4d4d4d", "positions": "#8c6bb1", "biases": "#bdbdbd", "gap": "#e08214"}
+"""The entries of a ledger, told apart by lightness too."""
+
+RGB = tuple[int, int, int]
+
+
+def scale_of(explanations: Iterable[Explanation]) -> float:
+    """Return the largest score, which the full colours stand for."""
+    return max((abs(score) for one in explanations for score in one.scores), default=0.0) or 1.0
+
+
+def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:
+    """Return the colour of a score: the ground at 0, a full colour at the scale's end."""
+    share = min(1.0, abs(score) / scale)
+    end = FOR if score > 0 else AGAINST
+    mixed = [round(low + (high - low) * share) for low, high in zip(ground, end, strict=True)]
+    return mixed[0], mixed[1], mixed[2]
+
+
+def ink(background: RGB) -> RGB:
+    """Return the text colour that stays readable on a background."""
+    return INK_ON_LIGHT if luminance(background) > 0.32 else INK_ON_DARK
+
+
+def luminance(colour: RGB) -> float:
+    """Return the relative luminance of a colour, as the accessibility guidelines define it."""
+    linear = [(c / 255 / 12.92) if c / 255 <= 0.03928 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: RGB, b: RGB) -> float:
+    """Return the contrast ratio of two colours, 1 to 21."""
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def hexadecimal(colour: RGB) -> str:
+    """Return a colour as pages write it."""
+    return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -1,0 +1,101 @@
+"""Explanations as a picture for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Error
+from ..explanation import Explanation
+from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .wording import ENTRIES, caption, number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, LINE = 8.0, 0.34  # inches
+
+
+def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
+    """Draw explanations one below the other and save them; the ending of the name says as what."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise Error("A picture needs matplotlib: pip install 'conserva[figures]'.") from None
+
+    figure = Figure(figsize=(WIDTH, 1.0), dpi=200)
+    FigureCanvasAgg(figure)
+    lines = [_lay_out(figure, one) for one in explanations]
+    heights = [LINE * (len(rows) + 2.6) for rows in lines]
+    figure.set_size_inches(WIDTH, sum(heights))
+    top = 1.0
+    for one, rows, height in zip(explanations, lines, heights, strict=True):
+        share = height / sum(heights)
+        axes = figure.add_axes((0.0, top - share, 1.0, share))
+        axes.set(xlim=(0, WIDTH), ylim=(height, 0))
+        axes.axis("off")
+        _draw_one(axes, one, rows)
+        top -= share
+    figure.savefig(path)
+
+
+def _lay_out(figure: Any, one: Explanation) -> list[list[tuple[int, float, float]]]:
+    """Break the tokens into lines: for each token its number, place and width, as the letters really measure."""
+    renderer = figure.canvas.get_renderer()
+    rows: list[list[tuple[int, float, float]]] = [[]]
+    x = 0.15
+    for i, feature in enumerate(one.features):
+        text = figure.text(0, 0, _shown(feature), fontsize=10)
+        width = text.get_window_extent(renderer).width / figure.dpi + 0.14
+        text.remove()
+        if x + width > WIDTH - 0.15 and rows[-1]:
+            rows.append([])
+            x = 0.15
+        rows[-1].append((i, x, width))
+        x += width + 0.04
+    return rows
+
+
+def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, float, float]]]) -> None:
+    from matplotlib.patches import Rectangle
+
+    scale = scale_of([one])
+    axes.text(0.15, LINE * 0.75, _shown(caption(one)), fontsize=9, weight="bold", va="bottom")
+    for line, row in enumerate(rows, start=1):
+        for i, x, width in row:
+            background = shade(one.scores[i], scale)
+            colour = hexadecimal(background)
+            axes.add_patch(
+                Rectangle((x, LINE * line), width, LINE * 0.84, facecolor=colour, edgecolor="#dddddd", lw=0.4)
+            )
+            middle = (x + width / 2, LINE * (line + 0.42))
+            axes.text(
+                *middle,
+                _shown(one.features[i]),
+                fontsize=10,
+                ha="center",
+                va="center",
+                color=hexadecimal(ink(background)),
+            )
+    y = LINE * (len(rows) + 1.35)
+    if one.ledger is None:
+        return
+    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+    total, x, room = sum(sizes.values()) or 1.0, 0.15, 3.2
+    for name, size in sizes.items():
+        axes.add_patch(Rectangle((x, y), room * size / total, LINE * 0.4, facecolor=LEDGER[name], lw=0))
+        x += room * size / total
+    x = 0.15 + room + 0.15
+    for name in ENTRIES:
+        label = f"■ {name} {number(getattr(one.ledger, name))}"
+        axes.text(
+            x, y + LINE * 0.2, label, fontsize=7.5, va="center", color=LEDGER[name] if name != "biases" else "#8a8a8a"
+        )
+        x += 1.12
+
+
+def _shown(text: str) -> str:
+    """Return text as matplotlib takes it literally: a dollar sign is no formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,110 @@
+"""Explanations as a page that needs nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from ..explanation import Explanation
+from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
+from .wording import ENTRIES, caption, ledger_line, number
+
+STYLE = """
+.conserva{font:16px/1.7 system-ui,sans-serif;color:#1a1a1a;max-width:60rem}
+.conserva h2{font-size:1rem;margin:1.6rem 0 .5rem}
+.conserva .tokens{margin:0 0 .4rem;overflow-wrap:anywhere}
+.conserva .token{background:var(--l);color:var(--li);padding:.12em .3em;border-radius:.25em;margin:0 .06em;
+display:inline-block;white-space:pre-wrap;unicode-bidi:isolate}
+.conserva .token:focus{outline:2px solid currentColor;outline-offset:1px}
+.conserva .special{font-size:.8em;opacity:.85}
+.conserva .note{font-size:.85rem;color:#595959;margin:.3rem 0}
+.conserva .bar{display:flex;height:.8rem;max-width:40rem;border-radius:.2rem;overflow:hidden;background:#eee}
+.conserva .key{display:inline-block;width:.8em;height:.8em;border-radius:.15em;margin:0 .35em 0 .9em}
+.conserva .scale{display:inline-block;width:9rem;height:.7em;margin:0 .5em;border-radius:.2em;
+background:linear-gradient(90deg,#2166ac,var(--ground,#fff),#b2182b);border:1px solid #ccc}
+@media (prefers-color-scheme:dark){
+.conserva{color:#f2f2f2;--ground:#16181d}.conserva .token{background:var(--d);color:var(--di)}
+.conserva .note{color:#b3b3b3}.conserva .bar{background:#333}.conserva .scale{border-color:#444}}
+@media print{.conserva .token{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+"""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>body{{margin:2rem auto;padding:0 1rem;max-width:60rem;background:#fff}}
+@media (prefers-color-scheme:dark){{body{{background:#16181d}}}}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def page(explanations: Sequence[Explanation]) -> str:
+    """Return a whole page. Its policy forbids it to load or run anything."""
+    title = escape(caption(explanations[0])) if explanations else "conserva"
+    return PAGE.format(title=title, body=fragment(explanations))
+
+
+def fragment(explanations: Sequence[Explanation]) -> str:
+    """Return the part of a page that shows explanations, as notebooks take it."""
+    parts = "\n".join(_section(one) for one in explanations)
+    return f'<style>{STYLE}</style>\n<div class="conserva">\n{parts}\n</div>'
+
+
+def _section(one: Explanation) -> str:
+    scale = scale_of([one])
+    tokens = "".join(
+        _token(feature, score, special, scale)
+        for feature, score, special in zip(one.features, one.scores, one.special, strict=True)
+    )
+    return "\n".join(
+        [
+            "<section>",
+            f"<h2>{escape(caption(one))}</h2>",
+            f'<p class="tokens">{tokens}</p>',
+            f'<p class="note">{number(-scale)}<span class="scale"></span>{number(scale)} '
+            "red for, blue against; point at a word for its number</p>",
+            _ledger(one),
+            "</section>",
+        ]
+    )
+
+
+def _token(feature: str, score: float, special: bool, scale: float) -> str:
+    light, dark = shade(score, scale, LIGHT), shade(score, scale, DARK)
+    colours = (
+        f"--l:{hexadecimal(light)};--li:{hexadecimal(ink(light))};--d:{hexadecimal(dark)};--di:{hexadecimal(ink(dark))}"
+    )
+    kind = "token special" if special else "token"
+    label = f"{escape(feature, quote=True)} {number(score)}"
+    return (
+        f'<span class="{kind}" tabindex="0" style="{colours}" data-score="{score:.6g}" title="{label}" '
+        f'dir="auto">{escape(feature)}</span>'
+    )
+
+
+def _ledger(one: Explanation) -> str:
+    if one.ledger is None:
+        return f'<p class="note">{escape(ledger_line(one))}</p>'
+    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+    total = sum(sizes.values()) or 1.0
+    parts = "".join(
+        f'<span data-entry="{name}" data-value="{getattr(one.ledger, name):.6g}" title="{name} '
+        f'{number(getattr(one.ledger, name))}" style="width:{100 * size / total:.2f}%;background:{LEDGER[name]}"></span>'
+        for name, size in sizes.items()
+    )
+    keys = "".join(
+        f'<span class="key" style="background:{LEDGER[name]}"></span>{name} {number(getattr(one.ledger, name))}'
+        for name in ENTRIES
+    )
+    return (
+        f'<div class="bar" role="img" aria-label="{escape(ledger_line(one), quote=True)}">{parts}</div>\n'
+        f'<p class="note ledger">{keys} = {number(one.output)}</p>'
+    )

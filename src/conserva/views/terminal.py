@@ -1,0 +1,76 @@
+"""Explanations in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text as Line
+
+from ..explanation import Explanation
+from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .wording import ENTRIES, caption, ledger_line, number
+
+BAR = 48
+
+
+def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
+    """Print explanations, one below the other."""
+    console = console or Console()
+    for one in explanations:
+        console.print(view(one, console))
+
+
+def view(one: Explanation, console: Console) -> RenderableType:
+    """Return one explanation: caption, coloured tokens, the scale, the ledger."""
+    scale = scale_of([one])
+    lines: list[RenderableType] = [Line(caption(one), style="bold"), tokens(one, scale, console)]
+    lines.append(Line(f"colours from {number(-scale)} (blue, against) to {number(scale)} (red, for)", style="dim"))
+    if one.ledger is not None:
+        lines.append(ledger_bar(one))
+    lines.append(Line(ledger_line(one), style="dim"))
+    return Group(*lines, Line())
+
+
+def tokens(one: Explanation, scale: float, console: Console) -> Line:
+    """Return the tokens on their colours; without colours, with their numbers."""
+    line = Line()
+    for feature, score in zip(one.features, one.scores, strict=True):
+        if console.color_system is None:
+            line.append(f"{feature}({number(score)}) ")
+            continue
+        background = shade(score, scale)
+        line.append(f" {feature} ", style=f"{hexadecimal(ink(background))} on {hexadecimal(background)}")
+    return line
+
+
+def ledger_bar(one: Explanation) -> Line:
+    """Return the size of every entry as a bar; their signs are in the line below."""
+    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+    total = sum(sizes.values()) or 1.0
+    bar = Line()
+    for name, size in sizes.items():
+        bar.append("█" * round(BAR * size / total), style=LEDGER[name])
+    for name in ENTRIES:
+        bar.append(f"  ■ {name}", style=LEDGER[name])
+    return bar
+
+
+def compare(rows: Mapping[str, Explanation | str], console: Console | None = None) -> None:
+    """Print one row for each method; a method that does not apply says why."""
+    console = console or Console()
+    table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
+    for title in ("method", "tokens", "sum", "gap"):
+        table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
+    for name, one in rows.items():
+        if isinstance(one, str):
+            table.add_row(name, Line(one, style="dim"), "", "")
+            continue
+        gap = "" if one.ledger is None else number(one.ledger.gap)
+        table.add_row(name, tokens(one, scale_of([one]), console), number(sum(one.scores)), gap)
+    first = next((one for one in rows.values() if isinstance(one, Explanation)), None)
+    if first is not None:
+        console.print(Line(f"{first.target}: {number(first.output)} · {first.model}", style="bold"))
+    console.print(table)
+    console.print(Line("each row on its own scale, red for, blue against", style="dim"))

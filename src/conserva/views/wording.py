@@ -1,0 +1,26 @@
+"""The words and numbers that every view uses alike."""
+
+from __future__ import annotations
+
+from ..explanation import Explanation
+
+ENTRIES = ("inputs", "positions", "biases", "gap")
+
+
+def number(value: float) -> str:
+    """Return a signed number with at most three digits behind the point."""
+    return f"{value:+.3f}" if abs(value) >= 0.0005 or value == 0 else f"{value:+.0e}"
+
+
+def caption(explanation: Explanation) -> str:
+    """Say what was explained, by which method, on which model."""
+    sure = "" if explanation.probability is None else f", probability {explanation.probability:.1%}"
+    return f"{explanation.target}: {number(explanation.output)}{sure} · {explanation.method} · {explanation.model}"
+
+
+def ledger_line(explanation: Explanation) -> str:
+    """Return the books in one line."""
+    if explanation.ledger is None:
+        return "no ledger: this method does not split the score"
+    parts = [f"{name} {number(getattr(explanation.ledger, name))}" for name in ENTRIES]
+    return f"{' '.join(parts)} = {number(explanation.output)}"
