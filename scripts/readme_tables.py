@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from test_zoo import REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
+from test_zoo import REFUSED, UNTESTED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 
 def models() -> str:
@@ -20,7 +20,9 @@ def models() -> str:
         families.setdefault(specimen.family, []).append(f"`{specimen.model_type}`")
     lines = [f"<details><summary>{len(WORKING)} Hugging Face model types, each tested</summary>", ""]
     lines += [f"- **{family}** ({len(names)}): {', '.join(names)}" for family, names in sorted(families.items())]
-    lines += ["", "Refused:"] + [f"- `{name}`: {reason}" for name, reason in REFUSED.items()] + ["", "</details>"]
+    for title, types in (("Refused", REFUSED), ("Not shown to work", UNTESTED)):
+        lines += ["", f"{title}:", *(f"- `{name}`: {reason}" for name, reason in types.items())]
+    lines += ["", "</details>"]
     return "\n".join(lines)
 
 

@@ -143,6 +143,21 @@ def as_many_rows_as_samples(model: Skeleton, x: Tensor) -> Tensor:
     return torch.zeros_like(rows).index_add(0, order, torch.cat(mixed)).view_as(x)
 
 
+def sent_by_einsum(model: Skeleton, x: Tensor) -> Tensor:
+    """Rows are sent to the places of experts, and back, by products with a constant."""
+    rows = x.reshape(-1, x.shape[-1])
+    order = rows.detach()[:, 0].argsort()
+    send = torch.eye(len(rows), dtype=x.dtype)[order].view(len(x), -1, len(rows))
+    sent = model.linear(torch.einsum("ecn,nd->ecd", send, rows))
+    return torch.einsum("ecn,ecd->nd", send, sent).view_as(x)
+
+
+def sent_by_matmul(model: Skeleton, x: Tensor) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    send = torch.eye(len(rows), dtype=x.dtype)[rows.detach()[:, 0].argsort()]
+    return (send.T @ model.linear(send @ rows)).view_as(x)
+
+
 LAYOUTS = {
     "samples first": lambda m, x: m.linear(x),
     "flattened": lambda m, x: m.linear(x.reshape(-1, 6)).view_as(x),
@@ -152,6 +167,10 @@ LAYOUTS = {
     "by permute": lambda m, x: m.linear(x.permute(1, 0, 2)).permute(1, 0, 2),
     "shuffled": scatter_by_expert,
     "shuffled, as many as samples": as_many_rows_as_samples,
+    "sent by einsum": sent_by_einsum,
+    "sent by matmul": sent_by_matmul,
+    "picked behind a new axis": lambda m, x: m.linear(
+        x.reshape(-1, 6)[None, torch.arange(x.shape[0] * x.shape[1]).flip(0)][0]).flip(0).view_as(x),
 }  # fmt: skip
 
 

@@ -141,7 +141,7 @@ class Books:
             return None
         axes = [axis for axis, size in enumerate(out.shape) if size == self.samples]
         if self.samples_moved:
-            if len(axes) == 1 and (axes[0] < out.dim() - 1 or out.dim() == 1):
+            if len(axes) == 1 and not self.rows_shuffled and (axes[0] < out.dim() - 1 or out.dim() == 1):
                 return axes[0]
         elif out.shape[0] == self.samples and (out.dim() > 2 or not self.rows_shuffled):
             return 0

@@ -136,6 +136,8 @@ def matrix_product(context: Propagation, function: Callable[..., Any], a: Any, b
     """Read `a @ b`: a product of an attention head, a product of other live tensors, or a linear layer by hand."""
     if live(a) and live(b):
         return function(*_head_or_product(context, function, a, b))
+    if live(b) and b.dim() <= 2 and context.books is not None:
+        context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are sent to experts
     for x, weight in ((a, b), (b, a)):
         if live(x) and context.rules.linear != "zero" and context.parameter_of(weight) is not None:
 
@@ -159,6 +161,11 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     operands = tuple(context.constant(operand) for operand in operands)
+    if context.books is not None:
+        names, _, result = equation.replace(" ", "").partition("->")
+        for name, operand in zip(names.split(","), operands, strict=True):
+            if live(operand) and name[:1] != result[:1]:
+                context.books.samples_moved = context.books.rows_shuffled = True
     if sum(map(live, operands)) > 1:
         operands = tuple(_head_or_product(context, function, *operands))
     return function(equation, *operands)

@@ -109,7 +109,9 @@ def group_norm(
         groups = input.unflatten(1, (num_groups, -1))  # type: ignore[no-untyped-call]
         axes = tuple(range(2, groups.dim()))
         with torch.no_grad():
-            value = function(input, num_groups, weight, bias, eps).view_as(groups)
+            value = (
+                function(input, num_groups, weight, bias, eps).view_as(groups).clone()
+            )  # a view could not be changed
             variance = in_float32(groups).var(axes, correction=0, keepdim=True)
             each = None if weight is None else weight.view(channels).expand(input.shape[1:]).reshape(groups.shape[1:])
         out = _freeze(groups, value, torch.rsqrt(variance + eps), each, axes, True).flatten(1, 2)

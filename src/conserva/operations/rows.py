@@ -33,9 +33,8 @@ def pick_rows(context: Propagation, function: Callable[..., Any], x: Any, *args:
     books = context.books
     if books is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
         return out
-    index = args[0] if args else None
-    first = index[0] if isinstance(index, tuple) and index else index
-    by_number = function.__name__ != "__getitem__" or isinstance(first, (Tensor, list))
+    index = args[0] if args and isinstance(args[0], tuple) else args
+    by_number = function.__name__ != "__getitem__" or any(isinstance(one, (Tensor, list)) for one in index)
     if by_number and not x.shape[0] == out.shape[0] == books.samples:
         books.rows_shuffled = True
     return out

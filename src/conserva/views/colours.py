@@ -30,7 +30,7 @@ def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:
 
 def ink(background: RGB) -> RGB:
     """Return the text colour that stays readable on a background."""
-    return INK_ON_LIGHT if luminance(background) > 0.32 else INK_ON_DARK
+    return max((INK_ON_LIGHT, INK_ON_DARK), key=lambda colour: contrast(colour, background))
 
 
 def luminance(colour: RGB) -> float:
