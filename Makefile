@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+SENTENCE ?= has a lot of the virtues of eastwood at his best.
 
 .PHONY: demo test lint bench clean
 
@@ -13,7 +14,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/first.py
+	$(BIN)/conserva compare "$(SENTENCE)" --words --html demo.html
 
 test: $(VENV)/.installed lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)

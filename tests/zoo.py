@@ -203,7 +203,7 @@ def _reinitialise(model: nn.Module) -> None:
             elif name == "weight" and isinstance(module, (nn.Linear, Conv1D)):
                 value = noise / math.sqrt(parameter.shape[isinstance(module, nn.Linear)])
             elif name == "weight" and isinstance(module, nn.modules.conv._ConvNd):
-                value = noise * math.sqrt(2 / parameter[0].numel())  # deep stacks of rectified convolutions fade out
+                value = 1.25 * noise / math.sqrt(parameter[0].numel())  # deep stacks of convolutions fade out
             elif name == "weight" and isinstance(module, (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)):
                 value = 1 + 0.1 * noise
             elif low == high:  # a bias, or else a gain, a gate or the tiny scale of a layer

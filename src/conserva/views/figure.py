@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error
 from ..explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
-from .wording import ENTRIES, caption, number
+from .wording import ENTRIES, caption, number, scale_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
     figure = Figure(figsize=(WIDTH, 1.0), dpi=200)
     FigureCanvasAgg(figure)
     lines = [_lay_out(figure, one) for one in explanations]
-    heights = [LINE * (len(rows) + 2.6) for rows in lines]
+    heights = [LINE * (len(rows) + 2.5) for rows in lines]
     figure.set_size_inches(WIDTH, sum(heights))
     top = 1.0
     for one, rows, height in zip(explanations, lines, heights, strict=True):
@@ -79,7 +79,8 @@ def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, f
                 va="center",
                 color=hexadecimal(ink(background)),
             )
-    y = LINE * (len(rows) + 1.35)
+    y = LINE * (len(rows) + 1.3)
+    axes.text(0.15, y + LINE * 0.75, scale_line(scale), fontsize=7, va="center", color="#595959")
     if one.ledger is None:
         return
     sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}

@@ -95,11 +95,7 @@ def _ledger(one: Explanation) -> str:
         return f'<p class="note">{escape(ledger_line(one))}</p>'
     sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
     total = sum(sizes.values()) or 1.0
-    parts = "".join(
-        f'<span data-entry="{name}" data-value="{getattr(one.ledger, name):.6g}" title="{name} '
-        f'{number(getattr(one.ledger, name))}" style="width:{100 * size / total:.2f}%;background:{LEDGER[name]}"></span>'
-        for name, size in sizes.items()
-    )
+    parts = "".join(_ledger_part(name, getattr(one.ledger, name), size / total) for name, size in sizes.items())
     keys = "".join(
         f'<span class="key" style="background:{LEDGER[name]}"></span>{name} {number(getattr(one.ledger, name))}'
         for name in ENTRIES
@@ -108,3 +104,8 @@ def _ledger(one: Explanation) -> str:
         f'<div class="bar" role="img" aria-label="{escape(ledger_line(one), quote=True)}">{parts}</div>\n'
         f'<p class="note ledger">{keys} = {number(one.output)}</p>'
     )
+
+
+def _ledger_part(name: str, value: float, share: float) -> str:
+    style = f"width:{share:.2%};background:{LEDGER[name]}"
+    return f'<span data-entry="{name}" data-value="{value:.6g}" title="{name} {number(value)}" style="{style}"></span>'

@@ -10,9 +10,9 @@ from rich.text import Text as Line
 
 from ..explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
-from .wording import ENTRIES, caption, ledger_line, number
+from .wording import ENTRIES, caption, ledger_line, number, scale_line
 
-BAR = 48
+BAR = 36
 
 
 def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
@@ -26,7 +26,7 @@ def view(one: Explanation, console: Console) -> RenderableType:
     """Return one explanation: caption, coloured tokens, the scale, the ledger."""
     scale = scale_of([one])
     lines: list[RenderableType] = [Line(caption(one), style="bold"), tokens(one, scale, console)]
-    lines.append(Line(f"colours from {number(-scale)} (blue, against) to {number(scale)} (red, for)", style="dim"))
+    lines.append(Line(scale_line(scale), style="dim"))
     if one.ledger is not None:
         lines.append(ledger_bar(one))
     lines.append(Line(ledger_line(one), style="dim"))

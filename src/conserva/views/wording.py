@@ -24,3 +24,8 @@ def ledger_line(explanation: Explanation) -> str:
         return "no ledger: this method does not split the score"
     parts = [f"{name} {number(getattr(explanation.ledger, name))}" for name in ENTRIES]
     return f"{' '.join(parts)} = {number(explanation.output)}"
+
+
+def scale_line(scale: float) -> str:
+    """Say what the colours stand for."""
+    return f"colours from {number(-scale)} (blue, against) to {number(scale)} (red, for)"

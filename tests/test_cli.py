@@ -1,0 +1,131 @@
+"""The command line, called as a user calls it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import conserva
+from conserva.cli import main
+
+SENTENCE = "has a lot of the virtues of eastwood at his best."
+
+
+def test_explain_prints_the_words_and_the_books(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", SENTENCE]) == 0
+    out = capsys.readouterr().out
+    assert "positive" in out
+    assert "virtues" in out
+    assert "gap" in out
+
+
+def test_explain_as_json_is_an_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", SENTENCE, "--json", "--method", "exact", "--target", "negative"]) == 0
+    out = capsys.readouterr().out
+    one = conserva.Explanation.from_json(out)
+    assert one.target == "negative"
+    assert one == conserva.explain(conserva.load(), SENTENCE, "negative", "exact")
+
+
+def test_explain_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, page, picture = tmp_path / "texts.txt", tmp_path / "out.html", tmp_path / "out.png"
+    path.write_text("a joy.\n\nnot much of anything.\n", encoding="utf-8")
+    assert main(["explain", "--file", str(path), "--json", "--words", "--html", str(page), "--png", str(picture)]) == 0
+    captured = capsys.readouterr()
+    assert [one["target"] for one in json.loads(captured.out)] == ["positive", "negative"]
+    assert f"wrote {page}" in captured.err
+    assert page.exists()
+    assert picture.exists()
+
+
+def test_explain_standard_input() -> None:
+    command = [sys.executable, "-m", "conserva.cli", "explain", "-", "--json", "--hide-special", "--words"]
+    done = subprocess.run(command, input="a naïve joy.", capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["features"] == ["a", "naive", "joy", "."]
+    bad = subprocess.run(command, input=b"\xff\xfe\xfa", capture_output=True)
+    assert bad.returncode == 1
+    assert b"not UTF-8" in bad.stderr
+
+
+def test_compare_has_a_row_for_every_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "demo.html"
+    assert main(["compare", SENTENCE, "--words", "--html", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in conserva.methods())
+    assert page.read_text(encoding="utf-8").count("<section>") == len(conserva.methods())
+    assert main(["compare", "a joy.", "--methods", "gi,exact", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"gi", "exact"}
+
+
+def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    assert "ah+ln" in capsys.readouterr().out
+    assert main(["methods", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == conserva.methods()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["explain", ""], "is empty"),
+        (["explain", "   "], "is empty"),
+        (["explain"], "Give a text"),
+        (["explain", "a", "--file", "b"], "Give a text"),
+        (["explain", "--file", "no-such-file.txt"], "No such file"),
+        (["explain", "a joy.", "--model", "no/such-model"], "'sentiment'"),
+        (["explain", "a joy.", "--target", "happy"], "'negative', 'positive'"),
+        (["explain", "a joy.", "--target", "9"], "out of range"),
+        (["explain", "a joy.", "--method", "exat"], "Did you mean 'exact'"),
+        (["explain", "good " * 600], "--truncate"),
+        (["compare", "a joy.", "--methods", "exat"], "Did you mean 'exact'"),
+        (["compare", "a joy.", "--target", "happy"], "'negative', 'positive'"),
+    ],
+)
+def test_errors_are_one_line_on_standard_error(arguments, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_file_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("na\xefve".encode("latin-1"))
+    assert main(["explain", "--file", str(path)]) == 1
+    assert "not UTF-8 (byte 2)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["explain"], ["compare"], ["methods"]])
+def test_help_teaches_by_example(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert "conserva" in out
+    assert "examples:" in out or command in ([], ["methods"])
+
+
+def test_a_wrong_call_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["explian", "a joy."])
+    assert stop.value.code == 2
+    assert "explian" in capsys.readouterr().err
+
+
+def test_interrupting_leaves_no_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "many.txt"
+    path.write_text("a fine film about many things, and a long one.\n" * 20000, encoding="utf-8")
+    command = [sys.executable, "-m", "conserva.cli", "explain", "--file", str(path), "--json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(6)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    assert "interrupted" in err

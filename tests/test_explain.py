@@ -1,0 +1,201 @@
+"""The front door: load, explain, save, load again."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import bert
+
+import conserva
+from conserva.explanation import Entries
+from conserva.rules import RULE_SETS
+
+SENTENCE = "has a lot of the virtues of eastwood at his best."
+
+
+@pytest.fixture(scope="module")
+def task() -> conserva.Text:
+    return conserva.load()
+
+
+@pytest.mark.parametrize("method", RULE_SETS)
+def test_an_explanation_adds_up(task: conserva.Text, method: str) -> None:
+    one = conserva.explain(task, SENTENCE, method=method)
+    assert one.features[0] == "[CLS]"
+    assert one.target == "positive"
+    assert one.probability > 0.9
+    assert one.method == method
+    assert len(one.features) == len(one.scores) == len(one.special) == len(one.words)
+    ledger = one.ledger
+    assert ledger.inputs + ledger.positions + ledger.biases + ledger.gap == pytest.approx(one.output, abs=1e-9)
+    assert sum(one.scores) == pytest.approx(ledger.inputs, abs=1e-4)
+    if method == "exact":
+        assert abs(ledger.gap) < 1e-4
+
+
+def test_the_words_that_matter_stand_out(task: conserva.Text) -> None:
+    one = conserva.explain(task, SENTENCE).merged().visible()
+    ranked = sorted(zip(one.scores, one.features, strict=True), reverse=True)
+    assert {word for _, word in ranked[:2]} == {"virtues", "best"}
+
+
+def test_many_texts_equal_single_ones_in_their_order(task: conserva.Text) -> None:
+    texts = ["a joy.", "not much of anything, and far too long for what little it has to say.", "dull", SENTENCE]
+    done: list[int] = []
+    many = conserva.explain(task, texts, method="exact", batch_size=3, progress=done.append)
+    assert done == [3, 1]
+    for text, one in zip(texts, many, strict=True):
+        alone = conserva.explain(task, text, method="exact")
+        assert one.text == text
+        assert one.features == alone.features
+        assert one.scores == pytest.approx(alone.scores, abs=1e-4)
+        assert one.target == alone.target
+    assert [one.target for one in many] == ["positive", "negative", "negative", "positive"]
+
+
+def test_targets(task: conserva.Text) -> None:
+    negative = conserva.explain(task, SENTENCE, "negative")
+    assert negative.target == "negative"
+    assert negative.probability < 0.1
+    assert conserva.explain(task, SENTENCE, 0).target == "negative"
+    contrast = conserva.explain(task, SENTENCE, "positive - negative", "exact")
+    assert contrast.probability is None
+    positive = conserva.explain(task, SENTENCE, "positive", "exact")
+    assert contrast.output == pytest.approx(positive.output - negative.output, abs=1e-4)
+    mixed = conserva.explain(task, [SENTENCE, SENTENCE], ["positive", "negative"])
+    assert [one.target for one in mixed] == ["positive", "negative"]
+
+
+def test_word_pieces_merge_and_special_tokens_hide(task: conserva.Text) -> None:
+    one = conserva.explain(task, "an unwatchably hackneyed telenovela")
+    whole = one.merged()
+    assert any(feature.startswith("##") for feature in one.features)
+    assert whole.features == ("[CLS]", "an", "unwatchably", "hackneyed", "telenovela", "[SEP]")
+    assert sum(whole.scores) == pytest.approx(sum(one.scores), abs=1e-6)
+    assert whole.visible().features == ("an", "unwatchably", "hackneyed", "telenovela")
+
+
+@pytest.mark.parametrize("shape", [lambda e: e, lambda e: e.merged(), lambda e: e.visible()])
+def test_json_saved_and_loaded_is_equal(task: conserva.Text, tmp_path: Path, shape) -> None:
+    one = shape(conserva.explain(task, 'a "quoted" <b>naïve</b> 🎬 שלום text', method="exact"))
+    path = one.save(tmp_path / "one.json")
+    assert conserva.Explanation.load(path) == one
+    found = json.loads(path.read_text(encoding="utf-8"))
+    keys = {"schema", "features", "scores", "target", "output", "probability", "ledger", "method", "model", "provenance"}
+    assert keys <= set(found)
+    assert sum(found["ledger"].values()) == pytest.approx(found["output"], abs=1e-9)
+    assert {"conserva", "torch", "weights", "rules"} <= set(found["provenance"])
+
+
+def test_half_written_or_foreign_json_is_refused(task: conserva.Text, tmp_path: Path) -> None:
+    text = conserva.explain(task, "a joy.").to_json()
+    for broken, says in ((text[:-50], "only a part"), ("{}", "no explanation"), ("[1]", "no explanation")):
+        path = tmp_path / "broken.json"
+        path.write_text(broken, encoding="utf-8")
+        with pytest.raises(conserva.Error, match=says):
+            conserva.Explanation.load(path)
+    missing = json.loads(text)
+    del missing["scores"]
+    with pytest.raises(conserva.Error, match="scores is missing"):
+        conserva.Explanation.from_json(json.dumps(missing))
+    with pytest.raises(conserva.Error, match=r"'\.doc'"):
+        conserva.explain(task, "a joy.").save(tmp_path / "one.doc")
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t"])
+def test_empty_text_is_refused(task: conserva.Text, text: str) -> None:
+    with pytest.raises(conserva.Error, match="is empty"):
+        conserva.explain(task, text)
+
+
+def test_text_that_is_no_text_is_refused(task: conserva.Text) -> None:
+    with pytest.raises(conserva.Error, match="7 is no string"):
+        conserva.explain(task, [7])  # type: ignore[list-item]
+
+
+def test_long_text_is_refused_or_cut_by_choice(task: conserva.Text) -> None:
+    text = "good " * 600
+    with pytest.raises(conserva.Error, match="602 tokens, the model takes 512"):
+        conserva.explain(task, text)
+    assert len(conserva.explain(task, text, truncate=True).features) == 512
+
+
+def test_unknown_label_lists_the_labels(task: conserva.Text) -> None:
+    with pytest.raises(conserva.Error, match="'happy'.*'negative', 'positive'"):
+        conserva.explain(task, "a joy.", "happy")
+
+
+def test_unknown_method_suggests_the_nearest(task: conserva.Text) -> None:
+    with pytest.raises(conserva.Error, match=r"'ahln' is unknown. Did you mean 'ah\+ln'"):
+        conserva.explain(task, "a joy.", method="ahln")
+
+
+def test_unknown_model_names_the_bundled_one() -> None:
+    with pytest.raises(conserva.Error, match="'no/such-model' could not be loaded.*'sentiment'") as error:
+        conserva.load("no/such-model")
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(conserva.Error, match=r"without config\.json"):
+        conserva.load(tmp_path)
+
+
+def test_a_model_without_a_head_is_refused(tmp_path: Path, task: conserva.Text) -> None:
+    task.model.bert.save_pretrained(tmp_path)
+    task.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(conserva.Error, match="is no text classifier"):
+        conserva.load(tmp_path)
+
+
+def test_pickled_weights_are_refused(tmp_path: Path, task: conserva.Text) -> None:
+    task.model.save_pretrained(tmp_path)
+    task.tokenizer.save_pretrained(tmp_path)
+    torch.save(task.model.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(conserva.Error, match="could not be loaded"):
+        conserva.load(tmp_path)
+
+
+def test_a_folder_and_a_model_in_memory(tmp_path: Path, task: conserva.Text) -> None:
+    task.model.save_pretrained(tmp_path)
+    task.tokenizer.save_pretrained(tmp_path)
+    loaded = conserva.load(tmp_path)
+    in_memory = conserva.Text(task.model, task.tokenizer)
+    expected = conserva.explain(task, SENTENCE)
+    for other in (loaded, in_memory):
+        one = conserva.explain(other, SENTENCE)
+        assert one.scores == expected.scores
+        assert one.provenance == expected.provenance
+    other = conserva.Text(bert(vocab_size=12000, max_position_embeddings=512), task.tokenizer)
+    assert other.fingerprint != task.fingerprint
+
+
+def test_wrong_tasks_are_refused(task: conserva.Text) -> None:
+    with pytest.raises(conserva.Error, match=r"no torch\.nn\.Module"):
+        conserva.Text("model", task.tokenizer)  # type: ignore[arg-type]
+    with pytest.raises(conserva.Error, match="no Hugging Face tokenizer"):
+        conserva.Text(task.model, "tokenizer")  # type: ignore[arg-type]
+    with pytest.raises(conserva.Error, match="is no task"):
+        conserva.explain(task.model, "a joy.")  # type: ignore[arg-type]
+    with pytest.raises(conserva.Error, match=r"3 entries for 1 text"):
+        conserva.explain(task, "a joy.", [0, 1, 0])
+
+
+def test_ledger_entries_close_by_construction() -> None:
+    assert Entries.of(1.0, 0.25, 0.5, 0.5).gap == -0.25
+
+
+def test_the_bundled_model_is_small_and_says_where_it_comes_from() -> None:
+    folder = Path(conserva.__file__).parent / "models" / "sentiment"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 10_000_000
+    assert "seed 0" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_heavy_things_are_imported_where_used() -> None:
+    code = "import sys, conserva; print([m for m in ('transformers', 'matplotlib', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
