@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import bert
 
 import conserva
 from conserva.explanation import Entries
 from conserva.rules import RULE_SETS
+from tiny import bert
 
 SENTENCE = "has a lot of the virtues of eastwood at his best."
 
@@ -84,7 +84,18 @@ def test_json_saved_and_loaded_is_equal(task: conserva.Text, tmp_path: Path, sha
     path = one.save(tmp_path / "one.json")
     assert conserva.Explanation.load(path) == one
     found = json.loads(path.read_text(encoding="utf-8"))
-    keys = {"schema", "features", "scores", "target", "output", "probability", "ledger", "method", "model", "provenance"}
+    keys = {
+        "schema",
+        "features",
+        "scores",
+        "target",
+        "output",
+        "probability",
+        "ledger",
+        "method",
+        "model",
+        "provenance",
+    }
     assert keys <= set(found)
     assert sum(found["ledger"].values()) == pytest.approx(found["output"], abs=1e-9)
     assert {"conserva", "torch", "weights", "rules"} <= set(found["provenance"])
@@ -124,7 +135,7 @@ def test_long_text_is_refused_or_cut_by_choice(task: conserva.Text) -> None:
 
 
 def test_unknown_label_lists_the_labels(task: conserva.Text) -> None:
-    with pytest.raises(conserva.Error, match="'happy'.*'negative', 'positive'"):
+    with pytest.raises(conserva.Error, match=r"'happy'.*'negative', 'positive'"):
         conserva.explain(task, "a joy.", "happy")
 
 
@@ -134,7 +145,7 @@ def test_unknown_method_suggests_the_nearest(task: conserva.Text) -> None:
 
 
 def test_unknown_model_names_the_bundled_one() -> None:
-    with pytest.raises(conserva.Error, match="'no/such-model' could not be loaded.*'sentiment'") as error:
+    with pytest.raises(conserva.Error, match=r"'no/such-model' could not be loaded.*'sentiment'") as error:
         conserva.load("no/such-model")
     assert "\n" not in str(error.value)
 

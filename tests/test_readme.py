@@ -1,25 +1,40 @@
 """The README says what is true: its code runs, its list of model types is the one that is tested."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-import torch
+import pytest
 
 from test_zoo import REFUSED, UNTESTED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_line_of_python_runs() -> None:
+def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) >= 2
-    names: dict[str, object] = {}
+    assert len(blocks) >= 3
+    names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
-    result, gap = names["result"], names["result"].ledger.gap  # type: ignore[attr-defined]
-    assert torch.isfinite(gap).all()
-    assert (result.scores()[1, 3:] == 0).all()  # type: ignore[attr-defined]
-    assert names["R"].shape == (2, 5, 768)  # type: ignore[attr-defined]
+    assert (tmp_path / "one.html").exists()
+    assert [one.target for one in names["many"]] == ["positive", "negative"]
+    assert names["R"].shape == (*names["inputs"]["input_ids"].shape, 192)
+
+
+def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    commands = [line for line in README.splitlines() if line.startswith(("conserva ", "echo "))]
+    assert len(commands) >= 5
+    for command in commands:
+        done = subprocess.run(command, shell=True, capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout
 
 
 def test_the_list_of_model_types_is_the_tested_one() -> None:

@@ -15,7 +15,7 @@ from conserva.explanation import Entries, Explanation
 from conserva.views import colours, terminal
 from conserva.views.html import fragment, page
 
-NASTY = '<script>alert(1)</script> "quotes" & \'more\' 🎬 שלום عالم $x_1$ <img src=x onerror=alert(2)>'
+NASTY = "<script>alert(1)</script> \"quotes\" & 'more' 🎬 שלום عالم $x_1$ <img src=x onerror=alert(2)>"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 

@@ -8,7 +8,7 @@ from ..explanation import Explanation
 
 FOR, AGAINST = (0xB2, 0x18, 0x2B), (0x21, 0x66, 0xAC)
 LIGHT, DARK = (0xFF, 0xFF, 0xFF), (0x16, 0x18, 0x1D)
-INK_ON_LIGHT, INK_ON_DARK = (0x00, 0x00, 0x00), (0xFF, 0xFF, 0xFF)  # the only pair with a contrast of 4.5 on every shade
+INK_ON_LIGHT, INK_ON_DARK = (0x00, 0x00, 0x00), (0xFF, 0xFF, 0xFF)  # no other pair has a contrast of 4.5 everywhere
 LEDGER = {"inputs": "#4d4d4d", "positions": "#8c6bb1", "biases": "#bdbdbd", "gap": "#e08214"}
 """The entries of a ledger, told apart by lightness too."""
 
