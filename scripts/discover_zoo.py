@@ -100,9 +100,7 @@ def reason(error: Exception, stage: str) -> str:
     if isinstance(error, ImportError):
         packages = re.findall(r"requires the (\w+) library but|No module named '(\w+)'", message)
         return "needs " + " and ".join(a or b for a, b in packages)
-    return {"build": "does not build from its shrunk default configuration"}.get(
-        stage, "does not run on generic sizes and inputs"
-    )
+    return {"build": "does not build once shrunk"}.get(stage, "does not run on generic sizes and inputs")
 
 
 def examine(specimen: zoo.Specimen, model: Any) -> str:

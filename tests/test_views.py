@@ -78,7 +78,10 @@ def test_terminal_in_true_colour_and_plain() -> None:
     plain = printed(one, color_system=None)
     assert "\x1b" not in plain
     assert "good(+0.400)" in plain
-    for text in (coloured, plain):
+    few = printed(one, force_terminal=True, color_system="standard")
+    assert "48;" not in few  # sixteen colours have no shades: the number instead
+    assert "good(+0.400)" in few
+    for text in (coloured, plain, few):
         assert "positive" in text
         assert "gap" in text
 

@@ -322,11 +322,11 @@ _TABLE: dict[tuple[str, str], str] = {
     ("AutoModel", "moe"): """aria glm4v_moe glm5_next kimi_k25 minimax_m3_vl mistral_large4 openai_privacy_filter
     qwen3_vl_moe unlimited_ocr""",
     ("AutoModel", "multimodal"): """aimv2 altclip aya_vision blip bridgetower chinese_clip clipseg cohere2_vision
-    cosmos3_edge cosmos3_omni deepseek_vl exaone4_5 flava florence2 fun_asr_nano glm46v glm4v glm_ocr glmga
-    grounding-dino groupvit hunyuan_vl hyperclovax_vision_v2 idefics2 idefics3 internvl kosmos-2.5 lfm2_vl lighton_ocr
-    llava llava_next llava_next_video llava_onevision lxmert minicpm_ocr minicpmv4_6 minicpmv4_7 mistral3
-    mm-grounding-dino molmo2 muse_glimmer owlv2 owlvit qianfan_ocr qwen2_5_vl qwen2_vl qwen3_vl sam3_lite_text smolvlm
-    tipsv2 udop video_llama_3 video_llava vipllava vision-text-dual-encoder visual_bert xclip""",
+    cosmos3_edge cosmos3_omni deepseek_vl exaone4_5 flava florence2 fun_asr_nano glm46v glm4v glm_ocr glmga groupvit
+    hunyuan_vl hyperclovax_vision_v2 idefics2 idefics3 internvl kosmos-2.5 lfm2_vl lighton_ocr llava llava_next
+    llava_next_video llava_onevision lxmert minicpm_ocr minicpmv4_6 minicpmv4_7 mistral3 molmo2 muse_glimmer owlv2
+    owlvit qianfan_ocr qwen2_5_vl qwen2_vl qwen3_vl sam3_lite_text smolvlm tipsv2 udop video_llama_3 video_llava
+    vipllava vision-text-dual-encoder visual_bert xclip""",
     ("AutoModel", "vision"): """dinov3_vit dpt glpn mask2former maskformer maskformer-swin mlcd mlcd_vision_model pixio
     sapiens2 swin2sr timesformer videomae vitdet vivit yolos""",
     ("AutoModelForAudioClassification", "audio"): """audio-spectrogram-transformer data2vec-audio hubert sew sew-d
@@ -355,9 +355,9 @@ _TABLE: dict[tuple[str, str], str] = {
     qwen2 qwen3 qwen3_5_text seed_oss smollm3 stablelm starcoder2 xlnet zamba zamba2""",
     ("AutoModelForSequenceClassification", "encoder"): """albert bert big_bird camembert canine convbert data2vec-text
     deberta deberta-v2 distilbert electra ernie esm esmc eurobert flaubert funnel gte ibert jina_embeddings_v3 layoutlm
-    lilt longformer luke markuplm megatron-bert mobilebert modernbert mpnet nomic_bert nystromformer perceiver reformer
-    rembert roberta roberta-prelayernorm roc_bert roformer squeezebert tapas ultrabert xlm xlm-roberta xlm-roberta-xl
-    xmod yoso""",
+    lilt longformer luke markuplm megatron-bert mobilebert modernbert mpnet nomic_bert nystromformer perceiver rembert
+    roberta roberta-prelayernorm roc_bert roformer squeezebert tapas ultrabert xlm xlm-roberta xlm-roberta-xl xmod
+    yoso""",
     ("AutoModelForSequenceClassification", "encoder-decoder"): """bart bigbird_pegasus mbart mt5 mvp plbart t5 t5gemma
     t5gemma2 umt5""",
     ("AutoModelForSequenceClassification", "moe"): """axk1 axk2 deepseek_v2 deepseek_v3 gpt_oss hunyuan_v1_moe jamba
@@ -369,19 +369,17 @@ SPECIMENS: tuple[Specimen, ...] = tuple(
 )
 
 _REASONS: dict[str, str] = {
-    "does not build from its shrunk default configuration": """autoformer chameleon cohere_compass cohere_compass_text
-    deepseek_ocr2 deepseek_vl_hybrid diffusion_gemma evolla gemma4_assistant granite4_vision informer lw_detr
-    moonshine_streaming musicgen musicgen_melody ovis2 qwen4_exp qwen4_exp_text rf_detr time_series_transformer""",
-    "has no attention": """pp_ocrv5_mobile_rec pp_ocrv5_server_rec pp_ocrv6_small_rec pp_ocrv6_tiny_rec
-    vibevoice_acoustic_tokenizer_decoder""",
-    "needs detectron2": """layoutlmv2""",
+    "does not build once shrunk": """autoformer chameleon cohere_compass cohere_compass_text deepseek_ocr2
+    deepseek_vl_hybrid diffusion_gemma evolla gemma4_assistant granite4_vision informer lw_detr moonshine_streaming
+    musicgen musicgen_melody ovis2 qwen4_exp qwen4_exp_text reformer rf_detr time_series_transformer""",
     "does not run on generic sizes and inputs": """bark blip-2 bros clap clvp d_fine decision_transformer deimv2
-    depth_pro dia ernie4_5_vl_moe gemma4_audio gemma4_unified_assistant glm_image granite_speech5_ctc idefics
-    instructblip instructblipvideo kosmos-2 kyutai_speech_to_text lightglue mgp-str mimi_decoder mimi_encoder moonshine
-    muse_glimmer_assistant neomme oneformer paddleocr_vl patchtst pi0 pocket_tts_audio_tokenizer
-    pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder pp_doclayout_v3 pp_doclayout_v4
-    qwen2_5_omni_thinker qwen3_omni_moe_thinker radio rt_detr rt_detr_v2 sam sam3_tracker sam3_video sam_hq seggpt
-    shieldgemma2 speecht5 step3p7 timesfm timesfm2_5 tvp videoprism vjepa2 voxtral_realtime xcodec""",
+    depth_pro dia ernie4_5_vl_moe gemma4_audio gemma4_unified_assistant glm_image granite_speech5_ctc grounding-dino
+    idefics instructblip instructblipvideo kosmos-2 kyutai_speech_to_text lightglue mgp-str mimi_decoder mimi_encoder
+    mm-grounding-dino moonshine muse_glimmer_assistant neomme oneformer paddleocr_vl patchtst pi0
+    pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder pp_doclayout_v3
+    pp_doclayout_v4 qwen2_5_omni_thinker qwen3_omni_moe_thinker radio rt_detr rt_detr_v2 sam sam3_tracker sam3_video
+    sam_hq seggpt shieldgemma2 speecht5 step3p7 timesfm timesfm2_5 tvp videoprism vjepa2 voxtral_realtime xcodec""",
+    "needs detectron2": """layoutlmv2""",
     "needs natten": """dinat""",
     "needs scipy": """inkling_mm_model""",
     "needs timm": """conditional_detr dab-detr deformable_detr edgetam fast_vlm gemma3n omdet-turbo pe_audio_video
@@ -395,6 +393,7 @@ NOT_BUILT: dict[str, str] = {t: reason for reason, types in _REASONS.items() for
 
 # The attention of mra is a CUDA kernel; elsewhere it gives zeros.
 _WITHOUT = """bit convnext convnextv2 dac dinov3_convnext efficientnet encodec falcon_mamba fnet focalnet hgnet_v2 mamba
-    mamba2 mobilenet_v1 mobilenet_v2 mra patchtsmixer poolformer pp_lcnet pp_ocrv6_medium_det pp_ocrv6_small_det regnet
-    resnet rwkv textnet univnet uvdoc vibevoice_acoustic_tokenizer xlstm"""
+    mamba2 mobilenet_v1 mobilenet_v2 mra patchtsmixer poolformer pp_lcnet pp_ocrv5_mobile_rec pp_ocrv5_server_rec
+    pp_ocrv6_medium_det pp_ocrv6_small_det pp_ocrv6_small_rec pp_ocrv6_tiny_rec regnet resnet rwkv textnet univnet uvdoc
+    vibevoice_acoustic_tokenizer vibevoice_acoustic_tokenizer_decoder xlstm"""
 NO_ATTENTION: tuple[str, ...] = tuple(_WITHOUT.split())

@@ -34,11 +34,11 @@ def view(one: Explanation, console: Console) -> RenderableType:
 
 
 def tokens(one: Explanation, scale: float, console: Console) -> Line:
-    """Return the tokens on their colours; without colours, with their numbers."""
+    """Return the tokens on their colours; where a terminal has no shades, with their numbers."""
     line = Line()
     for feature, score in zip(one.features, one.scores, strict=True):
-        if console.color_system is None:
-            line.append(f"{feature}({number(score)}) ")
+        if console.color_system not in ("truecolor", "256"):
+            line.append(f"{feature}({number(score)}) ", style="red" if score > 0 else "blue" if score < 0 else "")
             continue
         background = shade(score, scale)
         line.append(f" {feature} ", style=f"{hexadecimal(ink(background))} on {hexadecimal(background)}")
@@ -53,7 +53,7 @@ def ledger_bar(one: Explanation) -> Line:
     for name, size in sizes.items():
         bar.append("█" * round(BAR * size / total), style=LEDGER[name])
     for name in ENTRIES:
-        bar.append(f"  ■ {name}", style=LEDGER[name])
+        bar.append("  ■", style=LEDGER[name]).append(f" {name}")
     return bar
 
 
