@@ -23,7 +23,6 @@ REFUSED = {
     "parakeet_rnnt": "its decoder is an LSTM",
     "parakeet_tdt": "its decoder is an LSTM",
     "recurrent_gemma": "its recurrence takes a root in an autograd function of its own",
-    "reformer": "its reversible layers are an autograd function of their own",
     "sew-d": "its softmax is an autograd function of its own",
     "yoso": "its attention is an autograd function of its own",
 }

@@ -225,7 +225,7 @@ def build(
     if dtype == torch.float64:
         options["experts_implementation"] = "eager"  # the grouped product takes no doubles
     auto_class = getattr(transformers, specimen.auto_class)
-    model = auto_class.from_config(configuration(specimen.model_type), dtype=dtype, **options)
+    model: nn.Module = auto_class.from_config(configuration(specimen.model_type), dtype=dtype, **options)
     _reinitialise(model)
     return model.eval()
 
@@ -237,7 +237,7 @@ def _one_of(config: Any, *names: str) -> Any:
 
 def _pixels(model: Any, accepted: Any, batch: int, draw: Callable[..., Tensor]) -> Tensor:
     config = _one_of(model.config, "vision_config", "image_config", "backbone_config")
-    channels = getattr(config, "num_channels", None) or getattr(config, "in_channels", 3)
+    channels: int = getattr(config, "num_channels", None) or getattr(config, "in_channels", 3)
     if "image_grid_thw" in accepted:  # images come as one flat list of patches
         return draw(16 * batch, channels * getattr(config, "temporal_patch_size", 1) * config.patch_size**2)
     if "spatial_shapes" in accepted:
@@ -308,8 +308,9 @@ def inputs(specimen: Specimen, model: Any, *, batch: int = 2, length: int = 7) -
         made["input_ids"] = _with_image_tokens(model, made, ids)
         if "mm_token_type_ids" in accepted:
             made["mm_token_type_ids"] = (made["input_ids"] < _FIRST_TEXT_ID).long()
-    if "attention_mask" in accepted and "input_ids" in made:
-        made["attention_mask"] = torch.ones_like(made["input_ids"])
+    flat = [made[n] for n in ("input_ids", "input_values") if n in made and made[n].dim() == 2]
+    if "attention_mask" in accepted and flat:
+        made["attention_mask"] = torch.ones(flat[0].shape, dtype=torch.long)
     return made | ({"use_cache": False} if "use_cache" in accepted else {})
 
 
@@ -364,9 +365,7 @@ _TABLE: dict[tuple[str, str], str] = {
     jetmoe minimax mistral4 mixtral phimoe qwen2_moe qwen3_moe qwen3_next""",
     ("AutoModelForSequenceClassification", "multimodal"): """gemma3 layoutlmv3 modernvbert qwen3_5 ultravbert""",
 }
-SPECIMENS: tuple[Specimen, ...] = tuple(
-    sorted(Specimen(t, *key) for key, types in _TABLE.items() for t in types.split())
-)
+SPECIMENS: tuple[Specimen, ...] = tuple(sorted(Specimen(t, *key) for key, ts in _TABLE.items() for t in ts.split()))
 
 _REASONS: dict[str, str] = {
     "does not build once shrunk": """autoformer chameleon cohere_compass cohere_compass_text deepseek_ocr2
