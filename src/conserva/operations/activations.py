@@ -24,8 +24,9 @@ _NAMES = (
 )  # fmt: skip
 
 
-def activation(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def activation(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read a call of one live tensor and otherwise plain numbers."""
+    x = input
     if kwargs.pop("inplace", False) and live(x):
         forget_trail(x)
         return overwrite(x, activation(context, function, x.clone(), *args, **kwargs))
@@ -53,17 +54,16 @@ def activation_in_place(context: Propagation, function: Callable[..., Any], x: A
     return overwrite(x, activation(context, getattr(Tensor, function.__name__[:-1]), x.clone(), *args, **kwargs))
 
 
-def power(context: Propagation, function: Callable[..., Any], x: Any, exponent: Any, **kwargs: Any) -> Any:
+def power(context: Propagation, function: Callable[..., Any], input: Any, exponent: Any, **kwargs: Any) -> Any:
     """Read a power: a root is the scale of a norm written out, all else an activation."""
     if not isinstance(exponent, Tensor) and exponent in (0.5, -0.5):
-        return statistic(context, function, x, exponent, **kwargs)
-    return activation(context, function, x, exponent, **kwargs)
+        return statistic(context, function, input, exponent, **kwargs)
+    return activation(context, function, input, exponent, **kwargs)
 
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(_NAMES, activation),
     **{f"{name}_": activation_in_place for name in _NAMES if hasattr(Tensor, f"{name}_")},
     "pow": power,
-    "__pow__": power,
     "pow_": activation_in_place,
 }

@@ -26,9 +26,10 @@ def _continues(context: Propagation, a: Any, b: Any) -> bool:
 
 
 def _sum(sign_a: int, sign_b: int) -> Reader:
-    """Return the reader of `sign_a * a + sign_b * b`."""
+    """Return the reader of `sign_a * input + sign_b * other`."""
 
-    def read(context: Propagation, function: Callable[..., Any], a: Any, b: Any, *, alpha: float = 1) -> Any:
+    def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
+        a, b = input, other
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
         if _continues(context, a, b) and not all(trail_of(x).linear for x in (a, b) if live(x)):
             return follow(context, function, a, b, **how)
@@ -46,7 +47,8 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
 def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     """Return the reader of `a += b` and its like. With a constant the sum is made beside, where it can be booked."""
 
-    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
+    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
+        b = other
         forget_trail(a)
         if context.books is not None and live(a) != live(b):
             return overwrite(a, read(context, out_of_place, a.clone(), b, **kwargs))
@@ -55,8 +57,9 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     return read_in_place
 
 
-def multiply(context: Propagation, function: Callable[..., Any], a: Any, b: Any) -> Any:
+def multiply(context: Propagation, function: Callable[..., Any], input: Any, other: Any) -> Any:
     """Read `a * b`."""
+    a, b = input, other
     if _continues(context, a, b):
         return follow(context, function, a, b, linear=not (live(a) and live(b)))
     if live(a) and live(b):
@@ -77,8 +80,9 @@ def shared(context: Propagation, function: Callable[..., Any], *factors: Any) ->
     return [scale_gradient(factor, share) for factor in factors]
 
 
-def divide(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
+def divide(context: Propagation, function: Callable[..., Any], input: Any, other: Any, **kwargs: Any) -> Any:
     """Read `a / b`. A divisor is a scale like a norm's: but for the gradient, it is constant."""
+    a, b = input, other
     if not kwargs and _continues(context, a, b):
         return follow(context, function, a, b, linear=not live(b))
     if live(b) and context.meet("product", function) != "gradient":
@@ -86,16 +90,17 @@ def divide(context: Propagation, function: Callable[..., Any], a: Any, b: Any, *
     return function(a, b, **kwargs)
 
 
-def negate(context: Propagation, function: Callable[..., Any], x: Any) -> Any:
+def negate(context: Propagation, function: Callable[..., Any], input: Any) -> Any:
     """Read `-x`."""
     ratio = context.rules.activation == "ratio"
-    return follow(context, function, x, linear=True) if ratio and live(x) else function(x)
+    return follow(context, function, input, linear=True) if ratio and live(input) else function(input)
 
 
 def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     """Return the reader of `a *= b` and its like."""
 
-    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, b: Any, **kwargs: Any) -> Any:
+    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
+        b = other
         forget_trail(a)
         if live(a) and live(b):
             return overwrite(a, read(context, out_of_place, a.clone(), b, **kwargs))
@@ -114,5 +119,5 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(("mul_", "multiply_", "__imul__"), _product_in_place(torch.mul, multiply)),
     **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
     **dict.fromkeys(("div_", "divide_", "true_divide_", "__idiv__"), _product_in_place(torch.div, divide)),
-    **dict.fromkeys(("neg", "negative", "__neg__"), negate),
+    **dict.fromkeys(("neg", "negative"), negate),
 }

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from .live import Reader
 
 
-def softmax(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def softmax(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read a softmax, or the logarithm of its denominator. The products around it are read as matrix products."""
     context.coverage.attention_seen = True
-    if live(x) and context.meet("attention", function) == "freeze":
-        x = frozen(x)
-    return function(x, *args, **kwargs)
+    freeze = live(input) and context.meet("attention", function) == "freeze"
+    return function(frozen(input) if freeze else input, *args, **kwargs)
 
 
 def fused_attention(

@@ -118,28 +118,28 @@ def gated_linear_unit(context: Propagation, function: Callable[..., Any], input:
         return value * gate.sigmoid()
 
 
-def interpolate_linearly(context: Propagation, function: Callable[..., Any], a: Any, b: Any, weight: Any) -> Any:
+def interpolate_linearly(context: Propagation, function: Callable[..., Any], input: Any, end: Any, weight: Any) -> Any:
     """Read `lerp`."""
-    if not any(map(live, (a, b, weight))):
-        return function(a, b, weight)
+    if not any(map(live, (input, end, weight))):
+        return function(input, end, weight)
     with context.reading():
-        return a + weight * (b - a)
+        return input + weight * (end - input)
 
 
 def add_product(
     context: Propagation,
     function: Callable[..., Any],
     input: Any,
-    a: Any,
-    b: Any,
+    tensor1: Any,
+    tensor2: Any,
     *,
     value: float = 1,
 ) -> Any:
     """Read `addcmul`."""
-    if not any(map(live, (input, a, b))):
-        return function(input, a, b, value=value)
+    if not any(map(live, (input, tensor1, tensor2))):
+        return function(input, tensor1, tensor2, value=value)
     with context.reading():
-        return input + value * (a * b)
+        return input + value * (tensor1 * tensor2)
 
 
 READERS: dict[str, Reader] = {

@@ -31,24 +31,23 @@ def concatenate(
     return out
 
 
-def where(context: Propagation, function: Callable[..., Any], condition: Any, a: Any = None, b: Any = None) -> Any:
-    """Read `where`, and `x.where(condition, y)`."""
-    if a is None:
-        return function(condition)
-    if isinstance(condition, Tensor) and condition.dtype != torch.bool:  # the method: the first is a value
-        condition, a, method = a, condition, True
-    else:
-        method = False
-    out = function(a, condition, b) if method else function(condition, a, b)
+def where(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Read `where(condition, input, other)`, and `input.where(condition, other)`."""
+    args = (*args, *(kwargs[name] for name in ("condition", "input", "other") if name in kwargs))
+    out = function(*args)
+    if len(args) < 3:
+        return out
+    method = isinstance(args[0], Tensor) and args[0].dtype != torch.bool
+    condition, a, b = (args[1], args[0], args[2]) if method else args
     if live(out) and live(a) != live(b):
         constant, chosen = (b, ~condition) if live(a) else (a, condition)
         context.book(out, constant, where=chosen)
     return out
 
 
-def fill(context: Propagation, function: Callable[..., Any], x: Any, mask: Any, value: Any) -> Any:
+def fill(context: Propagation, function: Callable[..., Any], input: Any, mask: Any, value: Any) -> Any:
     """Read `masked_fill`."""
-    out = function(x, mask, value)
+    out = function(input, mask, value)
     if live(out) and not live(value):
         context.book(out, value, where=mask)
     return out

@@ -132,8 +132,9 @@ def add_matrix_product(
     return layer(context, function, affine, x, weight, input, factor=beta)
 
 
-def matrix_product(context: Propagation, function: Callable[..., Any], a: Any, b: Any) -> Any:
+def matrix_product(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `a @ b`: a product of an attention head, a product of other live tensors, or a linear layer by hand."""
+    a, b = (input, *args, *kwargs.values())  # the second is called other, mat2, vec or tensor
     if live(a) and live(b):
         return function(*_head_or_product(context, function, a, b))
     if live(b) and b.dim() <= 2 and context.books is not None:
@@ -171,11 +172,11 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
     return function(equation, *operands)
 
 
-def solve(context: Propagation, function: Callable[..., Any], matrix: Any, right: Any, **kwargs: Any) -> Any:
+def solve(context: Propagation, function: Callable[..., Any], A: Any, B: Any, **kwargs: Any) -> Any:  # noqa: N803
     """Read `solve_triangular`: division by a matrix, constant like every divisor but for the gradient."""
-    if live(matrix) and context.meet("product", function) != "gradient":
-        matrix = frozen(matrix)
-    return function(matrix, right, **kwargs)
+    if live(A) and context.meet("product", function) != "gradient":
+        A = frozen(A)  # noqa: N806
+    return function(A, B, **kwargs)
 
 
 READERS: dict[str, Reader] = {

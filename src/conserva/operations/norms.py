@@ -144,17 +144,20 @@ def batch_norm(
     return out
 
 
-def statistic(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def statistic(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Read the root, deviation or length that a norm written out divides by."""
-    if not live(x) or context.meet("norm", function) == "gradient":
-        return function(x, *args, **kwargs)
-    return function(x.detach(), *args, **kwargs)
+    args = (*args, *(kwargs.pop(name) for name in ("input", "x") if name in kwargs))  # linalg calls it x
+    if not live(args[0]) or context.meet("norm", function) == "gradient":
+        return function(*args, **kwargs)
+    return function(frozen(args[0]), *args[1:], **kwargs)
 
 
-def deviation_and_mean(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def deviation_and_mean(
+    context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Read `std_mean`: the deviation is a norm's scale, the mean is live."""
-    deviation, mean = function(x, *args, **kwargs)
-    if live(x) and context.meet("norm", function) == "freeze":
+    deviation, mean = function(input, *args, **kwargs)
+    if live(input) and context.meet("norm", function) == "freeze":
         deviation = deviation.detach()
     return deviation, mean
 
@@ -180,6 +183,6 @@ READERS: dict[str, Reader] = {
     "group_norm": group_norm,
     "batch_norm": batch_norm,
     "normalize": normalize,
-    **dict.fromkeys(("sqrt", "rsqrt", "std", "norm", "vector_norm", "linalg_vector_norm", "linalg_norm"), statistic),
+    **dict.fromkeys(("sqrt", "rsqrt", "std", "norm", "linalg_vector_norm", "linalg_norm"), statistic),
     "std_mean": deviation_and_mean,
 }

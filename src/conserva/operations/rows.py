@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from .live import Reader
 
 
-def move_axes(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
-    out = function(x, *args, **kwargs)
-    context.name_as(out, x)
-    if context.books is not None and live(x) and x.dim() > 1:
-        stays = x.shape[0] == out.shape[0] and x.stride(0) == out.stride(0)
+    out = function(input, *args, **kwargs)
+    context.name_as(out, input)
+    if context.books is not None and live(input) and input.dim() > 1:
+        stays = input.shape[0] == out.shape[0] and input.stride(0) == out.stride(0)
         if not stays:
             context.books.samples_moved = True
     return out
 
 
-def pick_rows(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read indexing: rows picked by number come in an order that shapes do not tell."""
+    x = input
     out = function(x, *args, **kwargs)
     context.name_as(out, x)
     books = context.books
@@ -44,6 +45,7 @@ def dropout(
     context: Propagation, function: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, **kwargs: Any
 ) -> Any:
     """Read `dropout`, which must be off."""
+    training = kwargs.pop("train", training)  # as torch.dropout calls it
     if live(input) and training and p > 0:
         raise Error(f"The model drops values at random (dropout p={p}): call model.eval() first.")
     return input if not training or p == 0 else function(input, p, training, **kwargs)
