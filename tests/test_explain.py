@@ -78,6 +78,21 @@ def test_word_pieces_merge_and_special_tokens_hide(task: conserva.Text) -> None:
     assert whole.visible().features == ("an", "unwatchably", "hackneyed", "telenovela")
 
 
+def test_byte_level_tokens_are_readable(task: conserva.Text) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bytes_of = Tokenizer(models.BPE())
+    bytes_of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_of.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>"], initial_alphabet=alphabet)
+    bytes_of.train_from_iterator(["a naïve joy"] * 3, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytes_of, pad_token="<pad>")
+    one = conserva.explain(conserva.Text(task.model, tokenizer), "a naïve joy")
+    assert one.merged().features == ("a", "naïve", "joy")
+
+
 @pytest.mark.parametrize("shape", [lambda e: e, lambda e: e.merged(), lambda e: e.visible()])
 def test_json_saved_and_loaded_is_equal(task: conserva.Text, tmp_path: Path, shape) -> None:
     one = shape(conserva.explain(task, 'a "quoted" <b>naïve</b> 🎬 שלום text', method="exact"))

@@ -23,6 +23,7 @@ def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Text
 
     source = _source(name)
     options = {"trust_remote_code": trust_remote_code}
+    showed_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
@@ -35,6 +36,9 @@ def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Text
             f"model={str(name)!r} could not be loaded: it is no folder with config.json, model.safetensors and a "
             f"tokenizer, and the hub did not give it ({reason}). The bundled model is {BUNDLED!r}."
         ) from None
+    finally:
+        if showed_bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
     if missing := sorted(report["missing_keys"]):
         raise Error(
             f"model={str(name)!r} is no text classifier: its file has no weights for {', '.join(missing[:3])}. "

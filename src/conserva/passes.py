@@ -117,7 +117,8 @@ class Pass:
         keep: bool,
     ) -> Relevance:
         """Take one gradient and make relevance and a ledger of it."""
-        scales = HALF_SCALES if number.dtype == torch.float16 else (1.0,)
+        half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
+        scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
             kept = keep or scale != scales[-1]
             grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=kept)

@@ -86,8 +86,10 @@ class Text:
         return Encoded(text, tuple(ids), tuple(self._token_texts(ids)), tuple(special), tuple(words))
 
     def _token_texts(self, ids: Sequence[int]) -> Iterator[str]:
+        """Yield what every token stands for: byte-level tokenizers write letters in a code of their own."""
         for token in self.tokenizer.convert_ids_to_tokens(list(ids)):
-            yield str(token)
+            plain = self.tokenizer.convert_tokens_to_string([token]).strip()
+            yield plain if plain and "\ufffd" not in plain else str(token)
 
     def batch(self, encoded: Sequence[Encoded]) -> dict[str, Tensor]:
         """Put texts side by side, padded on the right to the longest."""
