@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,15 +40,15 @@ def walk(roots: Sequence[Any]) -> Iterator[Any]:
         waiting.extend(before for before, _ in node.next_functions if before is not None)
 
 
-def refuse_sealed(model: nn.Module) -> None:
+def refuse_sealed(modules: Mapping[str, nn.Module]) -> None:
     """Raise if a part of the model runs where the context cannot see it."""
-    for name, module in model.named_modules():
+    for name, module in modules.items():
         where = f"module {name!r}" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
             raise Error(
                 f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch."
             )
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
             raise Error(
                 f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile."
             )

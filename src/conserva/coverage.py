@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
@@ -61,9 +61,9 @@ class Coverage:
         """Return how many calls of a kind met their rule."""
         return sum(times for (_, met, _, _), times in self._met.items() if met == kind)
 
-    def meetings(self, model: nn.Module) -> list[Meeting]:
+    def meetings(self, modules: Mapping[str, nn.Module]) -> list[Meeting]:
         """Return what was met, under the names of the model's modules, in the order they were called."""
-        names = {module: name for name, module in model.named_modules()}
+        names = {module: name for name, module in modules.items()}
         return [
             Meeting(names.get(module, type(module).__name__) if module is not None else "", kind, function, rule, times)
             for (module, kind, function, rule), times in self._met.items()

@@ -92,7 +92,7 @@ class Entry:
         if self.joined:
             return False
         if self.parameter is not None:
-            return "bias" in name.rpartition(".")[2] or sum(n > 1 for n in self.parameter.shape) <= 1
+            return "bias" in name or sum(n > 1 for n in self.parameter.shape) <= 1
         return not isinstance(self.constant, Tensor) or self.constant.dim() <= 1
 
 
@@ -163,24 +163,27 @@ class Books:
         for entry in self.entries:
             entry.relevance = None
 
-    def close(self, model: nn.Module, output: Tensor, inputs: Tensor, scale: float) -> Ledger:
+    def close(self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float) -> Ledger:
         """Sum up what was collected since the last time, divided by the gradient's scale, and start afresh."""
-        owners = {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
-        names = {id(module): name for name, module in model.named_modules()}
+        names = {id(module): name for name, module in modules.items()}
+        owners = {
+            id(parameter): (name, own)
+            for name, module in reversed(list(modules.items()))  # of tied parameters the first owner counts
+            for own, parameter in module._parameters.items()
+        }
         positions, biases = torch.zeros_like(output), torch.zeros_like(output)
-        modules: dict[str, Tensor] = {}
+        shares: dict[str, Tensor] = {}
         for entry in self.entries:
             if entry.relevance is None:
                 continue
             relevance, entry.relevance = entry.relevance.to(output) / scale, None
-            parameter = owners.get(id(entry.parameter), "")
-            owner = parameter.rpartition(".")[0] if parameter else names.get(id(entry.module), "")
-            modules[owner] = modules[owner] + relevance if owner in modules else relevance
+            owner, parameter = owners.get(id(entry.parameter), (names.get(id(entry.module), ""), ""))
+            shares[owner] = shares[owner] + relevance if owner in shares else relevance
             if entry.is_bias(parameter):
                 biases = biases + relevance
             else:
                 positions = positions + relevance
-        return Ledger(output, inputs, positions, biases, modules)
+        return Ledger(output, inputs, positions, biases, shares)
 
 
 def _base(x: Tensor) -> Tensor:

@@ -70,6 +70,7 @@ class Pass:
     """How to explain: with `call` and its targets it runs the model once and takes a gradient for each target."""
 
     model: nn.Module
+    modules: Mapping[str, nn.Module]
     rules: RuleSet
     places: Sequence[str]
     keep_books: bool
@@ -77,8 +78,8 @@ class Pass:
 
     def __call__(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
         features, samples = call.features(), call.samples()
-        modules = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
-        sources = Sources(self.model, features, len(modules) < len(self.places), modules)
+        inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
+        sources = Sources(self.modules, features, len(inside) < len(self.places), inside)
         books = Books(samples, call.batch_dim) if self.keep_books else None
         context = Propagation(self.rules, books, sources)
         if EMBEDDINGS in self.places:
@@ -138,8 +139,8 @@ class Pass:
         output, ledger = in_float32(number.detach()), None
         if context.books is not None:
             inputs = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
-            ledger = context.books.close(self.model, output, inputs.to(output), scale)
-        return Relevance(output, values, logits, ledger, context.coverage.meetings(self.model), self.rules)
+            ledger = context.books.close(self.modules, output, inputs.to(output), scale)
+        return Relevance(output, values, logits, ledger, context.coverage.meetings(self.modules), self.rules)
 
     def _check(self, call: Inputs, numbers: Sequence[Tensor], sources: Sources) -> None:
         """Raise unless every number is finite and every feature reaches it."""
@@ -164,7 +165,7 @@ class Pass:
 
     def _blame(self, call: Inputs, targets: Any, found: NotFinite, dtype: torch.dtype) -> str:
         """Name the place nearest to the output at which the relevance is no longer finite."""
-        search = Pass(self.model, self.rules, [INPUTS, EVERYWHERE], False, self.trusted)
+        search = Pass(self.model, self.modules, self.rules, [INPUTS, EVERYWHERE], False, self.trusted)
         try:
             search(call, targets)
         except NotFinite as nearest:

@@ -86,13 +86,14 @@ def relevance(
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
-    census.refuse_sealed(model)
+    modules = dict(model.named_modules())
+    census.refuse_sealed(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
     wanted = [target] if targets is None else list(targets)
     if not wanted:
         raise Error("targets=[] asks for nothing: give at least one target.")
     places = [at] if isinstance(at, str) else list(at)
-    explain = Pass(model, rule_set, places, ledger, trusted)
+    explain = Pass(model, modules, rule_set, places, ledger, trusted)
     with torch.inference_mode(False), torch.enable_grad():
         try:
             results = explain(call, wanted)

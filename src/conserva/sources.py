@@ -21,13 +21,15 @@ class Sources:
     Those further on are read off on the way.
     """
 
-    def __init__(self, model: nn.Module, features: Mapping[str, Tensor], inputs: bool, modules: Sequence[str]) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], features: Mapping[str, Tensor], inputs: bool, places: Sequence[str]
+    ) -> None:
         self.leaves: dict[str, Tensor] = {}
         self.passed: dict[str, Tensor] = {}
         self._features = features if inputs else {}
-        self._tables = _word_tables(model)
-        self._modules = _chosen(model, modules)
-        self._named = set(modules)
+        self._tables = _word_tables(modules) if inputs else set()
+        self._modules = _chosen(modules, places)
+        self._named = set(places)
         self._thread = threading.get_ident()
 
     def open_inputs(self) -> dict[str, Tensor]:
@@ -101,28 +103,26 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return a.numel() == b.numel() and torch.equal(a.reshape(-1), b.reshape(-1))
 
 
-def _word_tables(model: nn.Module) -> set[int]:
+def _word_tables(modules: Mapping[str, nn.Module]) -> set[int]:
     """Return the storage of the tables that a Hugging Face model calls its input embeddings."""
     tables = set()
-    for module in model.modules():
-        find = getattr(module, "get_input_embeddings", None)
-        if find is None:
+    for module in modules.values():
+        if not hasattr(type(module), "get_input_embeddings"):
             continue
         with contextlib.suppress(NotImplementedError, AttributeError):
-            weight = getattr(find(), "weight", None)
+            weight = getattr(module.get_input_embeddings(), "weight", None)  # type: ignore[operator]
             if isinstance(weight, Tensor):
                 tables.add(weight.data_ptr())
     return tables
 
 
-def _chosen(model: nn.Module, places: Sequence[str]) -> dict[str, nn.Module]:
+def _chosen(modules: Mapping[str, nn.Module], places: Sequence[str]) -> dict[str, nn.Module]:
     """Return the modules that names and patterns choose."""
-    modules = dict(model.named_modules())
     chosen: dict[str, nn.Module] = {}
     for place in places:
         found = {name: module for name, module in modules.items() if name and fnmatch.fnmatchcase(name, place)}
         if not found:
             near = [name for name in modules if place.rpartition(".")[2] in name][:5] or list(modules)[1:6]
-            raise Error(f"at={place!r} matches no module of {type(model).__name__}. Some are: {', '.join(near)}.")
+            raise Error(f"at={place!r} matches no module of {type(modules['']).__name__}. Some are: {', '.join(near)}.")
         chosen.update(found)
     return chosen
