@@ -258,6 +258,28 @@ def test_a_module_called_twice_is_read_twice() -> None:
     assert [name.endswith("#2") for name in result.values] == [False, False, True]
 
 
+class Prompted(HandWritten):
+    """Ids are copied and padded before they are looked up, and a prompt of the model's own is put in front."""
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.words
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        prompt = self.words(torch.full((len(input_ids), 2), 7))
+        padded = F.pad(input_ids.clone(), (0, 1), value=3)
+        x = torch.cat([prompt, self.words(padded)], 1)
+        return self.out(self.norm(x + F.scaled_dot_product_attention(x, x, x)).mean(1))
+
+
+def test_ids_that_the_model_copies_or_pads_are_inputs_and_its_own_prompt_is_not() -> None:
+    model = shake(Prompted().double())
+    result = conserva.relevance(model, {"input_ids": torch.randint(0, 50, (2, 4))}, 1, rules="exact")
+    assert list(result.values) == ["input_ids"]
+    assert result.scores().shape == (2, 5)
+    assert result.ledger.positions.abs().min() > 1e-6
+    assert result.ledger.gap.abs().max() < 1e-12
+
+
 # PyTorch's own Transformers
 
 

@@ -44,7 +44,8 @@ class Sources:
         if not found and weight.data_ptr() in self._tables:
             # The word table, asked for a copy of the ids, or for ids that the model padded or shifted.
             found = [name for name, x in given.items() if _equal(ids, x)]
-            found = found or [name for name in given if name not in self.leaves] or list(given)
+            # What is shorter than they are is a prompt of the model's own: a constant.
+            found = found or [name for name, x in given.items() if name not in self.leaves and ids.numel() >= x.numel()]
         return self._add_leaf(found[0], rows) if found else rows
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
