@@ -280,6 +280,21 @@ def test_ids_that_the_model_copies_or_pads_are_inputs_and_its_own_prompt_is_not(
     assert result.ledger.gap.abs().max() < 1e-12
 
 
+def test_ids_looked_up_in_two_tables_get_the_sum() -> None:
+    class TwoTables(HandWritten):
+        def __init__(self) -> None:
+            super().__init__()
+            self.more = torch.nn.Embedding(50, 12)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids) + self.out(self.more(ids).mean(1))
+
+    result = conserva.relevance(shake(TwoTables().double()), torch.randint(0, 50, (2, 4)), 1, rules="exact")
+    assert list(result.values) == ["ids", "ids#2"]
+    torch.testing.assert_close(result.scores().sum(1), result.ledger.inputs)
+    assert not torch.allclose(result.scores(), result.values["ids"].sum(-1))
+
+
 # PyTorch's own Transformers
 
 

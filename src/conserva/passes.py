@@ -45,13 +45,16 @@ class Relevance:
     ledger: Ledger | None
     coverage: Sequence[Meeting]
     rules: RuleSet
+    inputs: Collection[str] = ()
+    """The explained inputs. Ids that a model looks up in several tables have several places: `input_ids#2`."""
 
     def scores(self, place: str | None = None) -> Tensor:
         """Return the relevance of each feature: the sum over the last axis, at the one place or at a named one."""
         place = next(iter(self.values)) if place is None else place
         if place not in self.values:
             raise Error(f"place={place!r} was not asked for: there is {', '.join(map(repr, self.values))}.")
-        return self.values[place].sum(-1)
+        again = [name for name in self.values if place in self.inputs and name.startswith(f"{place}#")]
+        return torch.stack([self.values[name].sum(-1) for name in (place, *again)]).sum(0)
 
     @classmethod
     def side_by_side(cls, parts: Sequence[Relevance], batch_dim: int) -> Relevance:
@@ -62,7 +65,7 @@ class Relevance:
         output = torch.cat([part.output for part in parts])
         logits = None if first.logits is None else torch.cat([cast(Tensor, part.logits) for part in parts])
         ledger = Ledger.side_by_side(ledgers) if ledgers else None
-        return cls(output, values, logits, ledger, first.coverage, first.rules)
+        return cls(output, values, logits, ledger, first.coverage, first.rules, first.inputs)
 
 
 @dataclass(frozen=True)
@@ -138,9 +141,10 @@ class Pass:
             raise Error(f"No relevance reaches {', '.join(map(repr, shown))}: the target does not depend on it.")
         output, ledger = in_float32(number.detach()), None
         if context.books is not None:
-            inputs = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
-            ledger = context.books.close(self.modules, output, inputs.to(output), scale)
-        return Relevance(output, values, logits, ledger, context.coverage.meetings(self.modules), self.rules)
+            carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
+            ledger = context.books.close(self.modules, output, carried.to(output), scale)
+        met, inputs = context.coverage.meetings(self.modules), cast(Sources, context.sources).inputs
+        return Relevance(output, values, logits, ledger, met, self.rules, inputs)
 
     def _check(self, call: Inputs, numbers: Sequence[Tensor], sources: Sources) -> None:
         """Raise unless every number is finite and every feature reaches it."""

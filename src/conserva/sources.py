@@ -32,6 +32,11 @@ class Sources:
         self._named = set(places)
         self._thread = threading.get_ident()
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the explained inputs."""
+        return tuple(self._features)
+
     def open_inputs(self) -> dict[str, Tensor]:
         """Return the numbers among the explained inputs as leaves; ids become numbers when they are looked up."""
         numbers = {name: x for name, x in self._features.items() if x.is_floating_point()}
