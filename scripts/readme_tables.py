@@ -27,11 +27,19 @@ def models() -> str:
 
 
 def cost() -> str:
-    """Tell what an explanation costs, from the last benchmark."""
-    measured = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text(encoding="utf-8"))
-    head = f"{measured['model']}, batch {measured['batch']} x {measured['tokens']}, CPU, torch {measured['torch']}: "
-    rows = [f"| {name} | {ratio:.2f} |" for name, ratio in measured["ratios"].items()]
-    return "\n".join([head + "time in forward passes.", "", "| what | cost |", "|---|---|", *rows])
+    """Tell what an explanation costs, from the last benchmarks: a usual model, and a small one where Python shows."""
+    results = ROOT / "benchmarks" / "results"
+    runs = [
+        json.loads((results / name).read_text(encoding="utf-8")) for name in ("overhead.json", "overhead-small.json")
+    ]
+    heads = [f"{run['model']}, batch {run['batch']} x {run['tokens']}" for run in runs]
+    rows = [
+        f"| {name} | " + " | ".join(f"{run['ratios'][name]:.2f}" for run in runs) + " |" for name in runs[0]["ratios"]
+    ]
+    first = (
+        f"Time in forward passes, on a CPU with torch {runs[0]['torch']}. The small model has 4 layers of width 192."
+    )
+    return "\n".join([first, "", f"| what | {' | '.join(heads)} |", "|---|---|---|", *rows])
 
 
 def main() -> None:
