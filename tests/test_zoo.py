@@ -28,19 +28,13 @@ REFUSED = {
 }
 """Model types that build and are not explained as they are, each with the reason."""
 
-UNTESTED = {
-    "grounding-dino": "its tiny version runs only on batches, and answers their samples together",
-    "mm-grounding-dino": "its tiny version runs only on batches, and answers their samples together",
-}
-"""Model types that build and whose books were not shown to close, each with the reason."""
-
 BATCH_SENSITIVE = ("cvt", "levit")
 """Their own plain gradient differs between a batch and a single sample, with torch's batch norm on the CPU."""
 
 WITHOUT_NORMS = ("levit", "mobilebert")
 """They have batch norms, or a scale and a shift, which are linear."""
 
-WORKING = [specimen for specimen in zoo.SPECIMENS if specimen.model_type not in {**REFUSED, **UNTESTED}]
+WORKING = [specimen for specimen in zoo.SPECIMENS if specimen.model_type not in REFUSED]
 MODEL_TYPES = [specimen.model_type for specimen in WORKING]
 
 
