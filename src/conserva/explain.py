@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import torch
+from torch import Tensor
 
 from .errors import Error
 from .explanation import Entries, Explanation
-from .methods import Attribution, find
+from .methods import Attribution, Method, find
 from .rules import RULE_SETS
 from .tasks.text import Encoded, Text
 
@@ -57,7 +58,7 @@ def explain(
     target
         A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each text.
     method
-        One of `conserva.methods()`.
+        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3".
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     batch_size
@@ -75,9 +76,11 @@ def explain(
     results: list[Explanation | None] = [None] * len(many)
     for rows in _buckets(encoded, batch_size):
         wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        attribution = found.apply(task.model, task.batch([encoded[i] for i in rows]), wanted)
+        inputs = task.batch([encoded[i] for i in rows])
+        attribution = found.apply(task.model, inputs, wanted)
+        _check(task, found, inputs, attribution)
         for row, i in enumerate(rows):
-            results[i] = _explanation(task, encoded[i], wanted[row], method, attribution, row)
+            results[i] = _explanation(task, encoded[i], wanted[row], found, attribution, row)
         if progress is not None:
             progress(len(rows))
     done = [result for result in results if result is not None]
@@ -91,25 +94,39 @@ def _buckets(encoded: Sequence[Encoded], size: int) -> Iterator[list[int]]:
         yield order[start : start + size]
 
 
+def _check(task: Text, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> None:
+    """Raise unless the method gave a score to every token, and the model one to every class."""
+    if attribution.logits is None:
+        raise Error(f"{type(task.model).__name__} is no classifier: it gives no score for each class.")
+    tokens = inputs["input_ids"].shape
+    found = attribution.scores.get("input_ids")
+    if found is None or found.shape != tokens:
+        places = " and ".join(f"{tuple(one.shape)} for {name}" for name, one in attribution.scores.items())
+        raise Error(
+            f"{method.name} gives scores of shape {places}, but the texts have {tuple(tokens)} tokens: "
+            f"{type(task.model).__name__} attends over other places than its tokens."
+        )
+
+
 def _explanation(
-    task: Text, encoded: Encoded, target: Any, method: str, attribution: Attribution, row: int
+    task: Text, encoded: Encoded, target: Any, method: Method, attribution: Attribution, row: int
 ) -> Explanation:
     output = float(attribution.output[row])
     index, name = _class_of(task, target, attribution, row)
     ledger = attribution.ledger
     return Explanation(
         features=encoded.tokens,
-        scores=tuple(attribution.scores[row, : len(encoded)].tolist()),
+        scores=tuple(attribution.scores["input_ids"][row, : len(encoded)].tolist()),
         special=encoded.special,
         words=encoded.words,
         text=encoded.text,
         target=name,
         output=output,
-        probability=None if index is None else _probability(attribution.logits[row], index),
+        probability=None if index is None else _probability(cast(Tensor, attribution.logits)[row], index),
         ledger=None if ledger is None else Entries.of(
             output, float(ledger.inputs[row]), float(ledger.positions[row]), float(ledger.biases[row])
         ),
-        method=method,
+        method=method.name,
         model=task.name,
         provenance=_provenance(task, method),
     )  # fmt: skip
@@ -118,12 +135,13 @@ def _explanation(
 def _class_of(task: Text, target: Any, attribution: Attribution, row: int) -> tuple[int | None, str]:
     """Return the class that a target is, if it is one, and its name."""
     names = {index: label for label, index in task.labels.items()}
+    logits = cast(Tensor, attribution.logits)[row]
     if target is None:
-        target = int(attribution.logits[row].argmax())
+        target = int(logits.argmax())
     if isinstance(target, str):
         return task.labels.get(target.strip()), target
     if isinstance(target, int):
-        target = target % attribution.logits.shape[-1]
+        target = target % logits.shape[-1]
         return target, names.get(target, str(target))
     return None, getattr(target, "__name__", str(target))
 
@@ -134,10 +152,10 @@ def _probability(logits: torch.Tensor, index: int) -> float:
     return float(torch.softmax(logits.float(), -1)[index])
 
 
-def _provenance(task: Text, method: str) -> dict[str, Any]:
+def _provenance(task: Text, method: Method) -> dict[str, Any]:
     """Return what one needs to repeat a result."""
     versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
-    rules = asdict(RULE_SETS[method]) if method in RULE_SETS else None
+    rules = asdict(RULE_SETS[method.name]) if method.name in RULE_SETS else None
     dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
     return {
         **versions,
@@ -145,4 +163,5 @@ def _provenance(task: Text, method: str) -> dict[str, Any]:
         "weights": task.fingerprint,
         "dtype": dtype,
         "rules": rules,
+        "options": dict(method.options),
     }

@@ -86,6 +86,18 @@ class Inputs:
             tuple(map(one, self.args)), {k: one(v) for k, v in self.kwargs.items()}, self.first, self.batch_dim
         )
 
+    def repeated(self, times: int) -> Inputs:
+        """Return the call for all samples several times over, one round after the other."""
+        samples = self.samples()
+
+        def again(x: Any) -> Any:
+            if isinstance(x, Tensor) and x.dim() and x.shape[0] == samples and times > 1:
+                return torch.cat([x] * times)
+            return x
+
+        args, kwargs = tuple(map(again, self.args)), {k: again(v) for k, v in self.kwargs.items()}
+        return Inputs(args, kwargs, self.first, self.batch_dim)
+
     def run(self, model: nn.Module) -> Any:
         """Call the model."""
         return model(*self.args, **self.kwargs)

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from . import census
 from .coverage import Meeting
-from .diagnosis import first_bad_module
 from .errors import Error
+from .forward import advice, forward
 from .inputs import Inputs
 from .ledger import Books, Ledger, Unbatchable
 from .operations.live import in_float32
 from .propagation import Propagation
 from .rules import RuleSet
 from .sources import Sources
-from .targets import Target, classes_of, labels_of, read_target
+from .targets import Target, classes_of
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
@@ -88,11 +88,7 @@ class Pass:
         if EMBEDDINGS in self.places:
             call = call.with_(output_hidden_states=True)
 
-        with sources.watching(), context:
-            output = call.replaced(sources.open_inputs()).run(self.model)
-        labels = labels_of(self.model)
-        numbers = [read_target(output, target, labels, samples) for target in targets]
-        self._check(call, numbers, sources)
+        output, numbers = forward(self.model, call, sources, context, targets)
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
         if books is not None and self.rules.attention != "freeze":
             census.cancel_inside_softmax(nodes, books)
@@ -146,27 +142,6 @@ class Pass:
         met, inputs = context.coverage.meetings(self.modules), cast(Sources, context.sources).inputs
         return Relevance(output, values, logits, ledger, met, self.rules, inputs)
 
-    def _check(self, call: Inputs, numbers: Sequence[Tensor], sources: Sources) -> None:
-        """Raise unless every number is finite and every feature reaches it."""
-        if not all(bool(torch.isfinite(number).all()) for number in numbers):
-
-            def again() -> None:
-                with torch.no_grad():
-                    call.run(self.model)
-
-            where = first_bad_module(self.model, again)
-            raise Error(f"The output has nan or inf. It arises first in module {where!r}.{_advice(numbers[0].dtype)}")
-        if missing := sources.missing():
-            raise Error(
-                f"{missing} does not reach the output: the model never looked it up in a table of embeddings. If it "
-                "turns ids into numbers in another way, name the module that does: at='...'."
-            )
-        if not all(number.requires_grad for number in numbers):
-            raise Error(
-                f"{', '.join(map(repr, sources.leaves))} does not reach the output under rules={self.rules.name!r}. "
-                "If the model ends in a softmax, explain the scores before it."
-            )
-
     def _blame(self, call: Inputs, targets: Any, found: NotFinite, dtype: torch.dtype) -> str:
         """Name the place nearest to the output at which the relevance is no longer finite."""
         search = Pass(self.model, self.modules, self.rules, [INPUTS, EVERYWHERE], False, self.trusted)
@@ -176,12 +151,8 @@ class Pass:
             found = nearest
         return (
             f"The relevance has nan or inf. On its way from the output it arises first at {str(found)!r}."
-            f"{_advice(dtype)}"
+            f"{advice(dtype)}"
         )
-
-
-def _advice(dtype: torch.dtype) -> str:
-    return " float16 overflows beyond 65504: use bfloat16 or float32." if dtype == torch.float16 else ""
 
 
 def _by_sample(values: Tensor, books: Books) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,9 +31,16 @@ class Propagation(TorchFunctionMode):
     Parameters are constants inside: only tensors that require a gradient and are no parameters carry relevance.
     """
 
-    def __init__(self, rules: RuleSet, books: Books | None = None, sources: Sources | None = None) -> None:
+    def __init__(
+        self,
+        rules: RuleSet,
+        books: Books | None = None,
+        sources: Sources | None = None,
+        table: Mapping[str, Reader] = READERS,
+    ) -> None:
         super().__init__()
         self.rules = rules
+        self.table = table
         self.books = books
         self.sources = sources
         self.coverage = Coverage()
@@ -76,11 +83,15 @@ class Propagation(TorchFunctionMode):
 
     def _find_reader(self, func: Callable[..., Any]) -> Reader:
         name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
-        reader = move_axes if func in _TRANSPOSED else READERS.get(name)
+        reader = move_axes if func in _TRANSPOSED else self.table.get(name)
         if reader is None:
-            reader = untouched if name in ("__get__", "__set__", "") else _in_place if name.endswith("_") else _as_it_is
+            reader = untouched if name in ("__get__", "__set__", "") else self.reader_of_others(name)
         self._readers[func] = reader
         return reader
+
+    def reader_of_others(self, name: str) -> Reader:
+        """Return the reader of calls that the table does not have."""
+        return _in_place if name.endswith("_") else _as_it_is
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

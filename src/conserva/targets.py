@@ -65,6 +65,15 @@ def read_target(
     return torch.stack([_entry(row, target, labels) for row in scores])  # type: ignore[arg-type]
 
 
+def settled(target: Any, output: Any, samples: int) -> Any:
+    """Return a target that stays the same when the inputs change: the highest score becomes the class that has it."""
+    if callable(target):
+        return target
+    scores = scores_of(output)
+    each = [of_sample(target, i) for i in range(samples)]
+    return [int(scores[i].argmax()) if one is None and scores[i].dim() else one for i, one in enumerate(each)]
+
+
 def of_sample(target: Any, i: int) -> Any:
     """Return what a target says about one sample."""
     if isinstance(target, Tensor):

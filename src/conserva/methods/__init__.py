@@ -1,6 +1,6 @@
 """Methods: one function each, all with the same signature."""
 
-from .gradient import Attribution
-from .registry import Method, find, methods
+from .attribution import Attribution
+from .registry import Method, find, methods, options
 
-__all__ = ["Attribution", "Method", "find", "methods"]
+__all__ = ["Attribution", "Method", "find", "methods", "options"]

@@ -1,52 +1,109 @@
-"""The methods by name."""
+"""The methods by name, and their options."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import inspect
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from ..errors import Error
-from .gradient import Attribution, by_rule_set
+from .attention import a_flow, a_last, rollout
+from .attribution import Attribution
+from .chefer import chefer, partial_lrp
+from .gae import attn_gradcam, gae
+from .gradient import by_rule_set
+from .integrated import ig
+from .random_order import random
 
-Apply: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor], Any], Attribution]
-"""A method's function: the model, its batched inputs, and the target or targets -> scores for every token."""
+
+class Apply(Protocol):
+    """A method's function. Its keyword-only arguments are the method's options."""
+
+    def __call__(self, model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
+        """Return scores for the model's batched inputs and the target or targets."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method's name, what it does, and its function."""
+    """A method's name with the options that were chosen, what it does, and its function."""
 
     name: str
     summary: str
     apply: Apply
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_ALL = [
-    Method("gi", "Gradient x Input: the plain gradient", by_rule_set("gi")),
-    Method("ah", "LRP with attention heads read as linear (Ali et al. 2022)", by_rule_set("ah")),
-    Method("ln", "LRP with norms read as linear (Ali et al. 2022)", by_rule_set("ln")),
-    Method("ah+ln", "LRP with both: the paper's method, and the default", by_rule_set("ah+ln")),
-    Method("exact", "ah+ln, with activations and products read as linear too: books that close", by_rule_set("exact")),
-    Method(
-        "attnlrp", "AttnLRP (Achtibat et al. 2024): relevance also through queries and keys", by_rule_set("attnlrp")
-    ),
-]
+_ALL: tuple[tuple[str, str, Any], ...] = (
+    ("random", "a random order of the features, to be beaten", random),
+    ("gi", "Gradient x Input: the plain gradient", by_rule_set("gi")),
+    ("ah", "LRP with attention heads read as linear (Ali et al. 2022)", by_rule_set("ah")),
+    ("ln", "LRP with norms read as linear (Ali et al. 2022)", by_rule_set("ln")),
+    ("ah+ln", "LRP with both: the paper's method, and the default", by_rule_set("ah+ln")),
+    ("exact", "ah+ln, with activations and products read as linear too: books that close", by_rule_set("exact")),
+    ("attnlrp", "AttnLRP (Achtibat et al. 2024): relevance also through queries and keys", by_rule_set("attnlrp")),
+    ("ig", "Integrated Gradients (Sundararajan et al. 2017), with its completeness gap", ig),
+    ("a-last", "attention of the last layer, averaged over heads", a_last),
+    ("rollout", "attention rolled out through all layers (Abnar & Zuidema 2020)", rollout),
+    ("a-flow", "attention as a maximum flow (Abnar & Zuidema 2020)", a_flow),
+    ("gae", "attention weighted by its gradient, layer upon layer (Chefer et al., ICCV 2021)", gae),
+    ("chefer", "LRP of attention weighted by its gradient, rolled out (Chefer et al., CVPR 2021)", chefer),
+    ("partial-lrp", "LRP down to the last layer's attention (Voita et al. 2019, as in Chefer et al.)", partial_lrp),
+    ("attn-gradcam", "Grad-CAM on the last layer's attention (as in Chefer et al., CVPR 2021)", attn_gradcam),
+)
 
 
 def methods() -> dict[str, str]:
-    """Return the name of every method, and what it does."""
-    return {method.name: method.summary for method in _ALL}
+    """Return the name of every method, and what it does. `conserva.explain` takes a name, or `name:option=value`."""
+    return {name: summary for name, summary, _ in _ALL}
 
 
-def find(name: str) -> Method:
-    """Return the method of that name."""
-    for method in _ALL:
-        if method.name == name:
-            return method
-    near = difflib.get_close_matches(str(name), [method.name for method in _ALL], 1, 0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise Error(f"method={name!r} is unknown.{hint} There is {', '.join(method.name for method in _ALL)}.")
+def options(name: str) -> dict[str, Any]:
+    """Return the options of a method: name -> what it is without being given."""
+    function = next(function for known, _, function in _ALL if known == name)
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
+def find(given: str) -> Method:
+    """Return the method of a name, with its options if any are given: `find("random:seed=3")`."""
+    name, *chosen = str(given).split(":")
+    entry = next((entry for entry in _ALL if entry[0] == name), None)
+    if entry is None:
+        near = difflib.get_close_matches(name, list(methods()), 1, 0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise Error(f"method={given!r} is unknown.{hint} There is {', '.join(methods())}.")
+    _, summary, function = entry
+    defaults = options(name)
+    hints = typing.get_type_hints(function)
+    values = dict(defaults)
+    for one in chosen:
+        option, equals, text = one.partition("=")
+        if option not in defaults or not equals:
+            there = ", ".join(f"{key}={value}" for key, value in defaults.items()) or "none"
+            raise Error(f"method={given!r}: {one!r} is no option of {name}. Its options, as they are: {there}.")
+        values[option] = _value(given, option, text, hints[option])
+    changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
+    return Method(name + changed, summary, partial(function, **values), values)
+
+
+def _value(given: str, option: str, text: str, kind: Any) -> Any:
+    """Return an option's value, of the kind that the method's function says."""
+    if typing.get_origin(kind) is typing.Literal:
+        choices = typing.get_args(kind)
+        if text in choices:
+            return text
+        raise Error(f"method={given!r}: {option}={text} is none of {', '.join(choices)}.")
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if text == "None" and type(None) in kinds:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise Error(f"method={given!r}: {option}={text} is no whole number.") from None

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from ..errors import Error
 from .live import frozen, live, scale_gradient
@@ -43,6 +48,46 @@ def fused_attention(
         elif rule == "uniform":
             query, key, value = scale_gradient(query, 1 / 4), scale_gradient(key, 1 / 4), scale_gradient(value, 1 / 2)
     return function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+
+
+def written_out(
+    context: Propagation,
+    function: Callable[..., Any],
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Read `scaled_dot_product_attention` as the products and the softmax it stands for, so that its map exists."""
+    context.coverage.attention_seen = True
+    if not (live(query) or live(key) or live(value)):
+        how: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        return function(query, key, value, attn_mask, dropout_p, **how)
+    if dropout_p > 0:
+        raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    mask = _numbers(attn_mask, query)
+    if is_causal:
+        mask = torch.full((query.shape[-2], key.shape[-2]), -math.inf, device=query.device).triu(1)
+    with context.reading():
+        scores = query @ key.transpose(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        if mask is None:
+            return F.softmax(scores, -1) @ value
+        closed = (mask == -math.inf).all(-1, keepdim=True)  # a query that sees nothing takes nothing, as torch has it
+        scores = scores + mask.to(scores.dtype).masked_fill(closed, 0)
+        return F.softmax(scores, -1).masked_fill(closed, 0) @ value
+
+
+def _numbers(mask: Any, query: Tensor) -> Tensor | None:
+    """Return a mask as numbers to add."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask  # type: ignore[no-any-return]
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -math.inf)
 
 
 READERS: dict[str, Reader] = {

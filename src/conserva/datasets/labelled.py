@@ -1,0 +1,379 @@
+"""Labelled texts: read from a file or a Hugging Face dataset, checked row by row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from reprlib import repr as shortened
+from types import ModuleType
+from typing import Any
+
+from ..errors import Error
+
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance")
+"""The names under which a column of texts is found, in any case, when none is given."""
+
+LABEL_COLUMNS = ("label", "labels", "sentiment", "class", "target")
+"""The names under which a column of labels is found, in any case, when none is given."""
+
+HUB_SPLIT = "validation"
+"""The split of a Hugging Face dataset that is read when none is given."""
+
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:\w[\w.,+-]*)?")
+_FILE_ENDING = re.compile(r"\.[A-Za-z]\w*")  # a dataset's name may end in a version: `name-1.0` is no file
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_LINE_END = re.compile(r"\r\n|\r|\n")  # not str.splitlines: texts may hold U+0085 or U+2028
+_QUOTED = re.compile(r'"([^"]|"")*"')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts in the order of their file, their labels where there are any, and where they are from."""
+
+    texts: tuple[str, ...]
+    labels: tuple[str | int, ...] | None
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, count: int | None, seed: int = 0) -> Labelled:
+        """Return a random sample without replacement, in the order of the file; all for None or too large a count."""
+        if count is not None and count < 1:
+            raise Error(f"count={count} takes no text: give 1 or more, or None for all {len(self)}.")
+        if count is None or count >= len(self):
+            return self
+        rows = sorted(random.Random(seed).sample(range(len(self)), count))
+        labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
+        return Labelled(tuple(self.texts[row] for row in rows), labels, self.source)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Named columns of one length, each read when it is asked for: a file may hold many that nobody needs."""
+
+    source: str
+    names: list[str]
+    length: int
+    column: Callable[[str], list[object]]
+
+
+def read_labelled(
+    source: str | Path, *, text: str | None = None, label: str | None = None, split: str | None = None
+) -> Labelled:
+    """Return the texts and labels of a .csv, .tsv, .jsonl, .ndjson, .json or .parquet file, or of a hub dataset.
+
+    A dataset is named as on the Hugging Face hub, its configuration after a colon: "imdb", "glue:sst2". `text` and
+    `label` name the columns; left out, they are found by the usual names, and a source without labels has None.
+    `split` is a split of the dataset ("validation" when left out) or, in a file with a column `split`, the value there.
+    """
+    if _names_file(source):
+        table = _file(Path(source).expanduser())
+        rows = _rows_of_split(table, split)
+    else:
+        split = split or HUB_SPLIT
+        table = _hub(str(source), split)
+        rows = range(table.length)
+    if not table.length:
+        raise Error(f"{table.source!r} has no rows: give a source with at least one text.")
+    text_column = _find(table, "text", text, TEXT_COLUMNS)
+    if text_column is None:
+        raise Error(f"{table.source!r} has no column of texts: name one with text=, from {_listed(table.names)}.")
+    label_column = _find(table, "label", label, tuple(name for name in LABEL_COLUMNS if name != text_column.lower()))
+    texts = table.column(text_column)
+    labels = None
+    if label_column is not None:
+        values = table.column(label_column)
+        labels = _integers_if_all([_label(table, row, values[row]) for row in rows])
+    origin = f"{source} ({split})" if split else str(source)
+    return Labelled(tuple(_text(table, row, texts[row]) for row in rows), labels, origin)
+
+
+def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes: int) -> list[int]:
+    """Return the class index of each label: integers are indices, names are looked up, exactly and then in any case.
+
+    An error names the row by its place in `labels`, so call this before `take` to have the rows of the file.
+    """
+    folded: dict[str, set[int]] = {}
+    for name, index in known.items():
+        folded.setdefault(name.casefold(), set()).add(index)
+    indices = []
+    for row, label in enumerate(labels, 1):
+        if isinstance(label, int):
+            if label not in range(classes):
+                raise Error(f"Label {label} of row {row} is out of range: the model has classes 0 to {classes - 1}.")
+            indices.append(label)
+            continue
+        # Names that differ in case only are distinct classes: then nothing but an exact match will do.
+        alike = {known[label]} if label in known else folded.get(label.casefold(), set())
+        if len(alike) != 1:
+            raise Error(
+                f"Label {shortened(label)} of row {row} is not one of the model's labels: {_listed(known)}. "
+                "Rename it in the data, or give class indices."
+            )
+        indices.extend(alike)
+    return indices
+
+
+# Which source it is.
+
+
+def _names_file(source: str | Path) -> bool:
+    """Return whether a source is a file; what is neither a file nor like the name of a dataset is an error."""
+    path = Path(source).expanduser()
+    ending = path.suffix.lower()
+    try:
+        if path.is_dir():
+            raise Error(f"{str(source)!r} is a folder: name a file in it.")
+        exists = path.exists()
+    except OSError as error:
+        raise Error(f"{str(source)!r} cannot be read: {error.strerror}.") from None
+    if ending in _READERS:
+        if not exists:
+            raise Error(f"{str(source)!r} is no file: check the path.")
+        return True
+    endings = ", ".join(_READERS)
+    if exists:
+        raise Error(f"{str(source)!r} ends in {path.suffix!r}: only {endings} files can be read.")
+    if isinstance(source, Path) or not _HUB_NAME.fullmatch(source) or _FILE_ENDING.fullmatch(ending):
+        raise Error(
+            f"{str(source)!r} is no file, and not taken as the name of a Hugging Face dataset: "
+            f"give a {endings} file, or name or name:configuration."
+        )
+    return False
+
+
+def _file(path: Path) -> _Table:
+    try:
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise Error(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+    if empty:
+        raise Error(f"{str(path)!r} is empty.")
+    return _READERS[path.suffix.lower()](path)
+
+
+def _extra(module: str, needed_by: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise Error(f"{needed_by} needs the package {package}: pip install 'conserva[data]'.") from None
+
+
+# One reader for each kind of source.
+
+
+def _decoded(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise Error(f"{str(path)!r} is not UTF-8 (line {line}): save it as UTF-8.") from None
+
+
+def _csv(path: Path) -> _Table:
+    return _delimited(path, _decoded(path), ",", quoted=True)
+
+
+def _tsv(path: Path) -> _Table:
+    content = _decoded(path)
+    return _delimited(path, content, "\t", quoted=not _quotes_are_text(content))
+
+
+def _quotes_are_text(content: str) -> bool:
+    """Return whether quotes in a TSV are characters like others, as in GLUE, or enclose fields, as spreadsheets write.
+
+    They are text if every line has its columns already, and a field holds quotes that do not enclose it.
+    """
+    lines = [line.split("\t") for line in _LINE_END.split(content) if line]
+    columns = {len(fields) for fields in lines}
+    whole = len(columns) == 1 and columns != {1}
+    return whole and any('"' in field and not _QUOTED.fullmatch(field) for fields in lines for field in fields)
+
+
+def _delimited(path: Path, content: str, delimiter: str, *, quoted: bool) -> _Table:
+    before = csv.field_size_limit()
+    csv.field_size_limit(max(before, len(content)))  # a whole book may be one field; the limit is the process's own
+    reader = csv.reader(
+        io.StringIO(content, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
+        strict=True,
+    )
+    rows: list[list[str]] = []
+    try:
+        for fields in reader:
+            # More fields than columns are refused too: an unquoted comma would move the label into the text's place.
+            if rows and fields and len(fields) != len(rows[0]):
+                raise Error(
+                    f"{str(path)!r}, row {len(rows)} (up to line {reader.line_num}) has {len(fields)} field(s) for "
+                    f"{len(rows[0])} column(s): complete it, and quote fields that hold the delimiter {delimiter!r}."
+                )
+            if fields:
+                rows.append(fields)
+    except csv.Error as error:
+        raise Error(f"{str(path)!r}, line {reader.line_num}: {error}. Mend the quotes there or before.") from None
+    finally:
+        csv.field_size_limit(before)
+    if not rows:
+        raise Error(f"{str(path)!r} is empty.")
+    names = [name.strip() for name in rows.pop(0)]
+    return _Table(str(path), names, len(rows), lambda name: [fields[names.index(name)] for fields in rows])
+
+
+def _json(path: Path) -> _Table:
+    rows = _parsed(path, _decoded(path), 1)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Error(f"{str(path)!r} is not a list of objects: write [{{...}}, ...], or one object a line as .jsonl.")
+    return _objects(path, rows)
+
+
+def _json_lines(path: Path) -> _Table:
+    rows = []
+    for number, line in enumerate(_LINE_END.split(_decoded(path)), 1):
+        if line.strip():
+            row = _parsed(path, line, number)
+            if not isinstance(row, dict):
+                raise Error(f"{str(path)!r}, line {number} is {shortened(row)}: it must be an object, {{...}}.")
+            rows.append(row)
+    return _objects(path, rows)
+
+
+def _parsed(path: Path, content: str, first_line: int) -> object:
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise Error(f"{str(path)!r}, line {line} is no JSON: {error.msg}, column {error.colno}.") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or lists in lists without end
+        raise Error(f"{str(path)!r}, line {first_line} or after cannot be read: {error}.") from None
+
+
+def _objects(path: Path, rows: list[dict[str, object]]) -> _Table:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return _Table(str(path), names, len(rows), lambda name: [row.get(name) for row in rows])
+
+
+def _parquet(path: Path) -> _Table:
+    def column(name: str) -> list[object]:
+        with _opened(path) as file:
+            return list(file.read(columns=[name])[name].to_pylist())
+
+    with _opened(path) as file:
+        return _Table(str(path), file.schema_arrow.names, file.metadata.num_rows, column)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    needed_by = f"Reading {str(path)!r}"
+    arrow, parquet = _extra("pyarrow", needed_by), _extra("pyarrow.parquet", needed_by)
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except (arrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise Error(f"{str(path)!r} is no whole Parquet file ({reason}): write or download it again.") from None
+
+
+def _hub(source: str, split: str) -> _Table:
+    datasets = _extra("datasets", f"{source!r} is no file, and reading it as a Hugging Face dataset")
+    name, _, configuration = source.partition(":")
+    try:
+        dataset = datasets.load_dataset(name, configuration or None, split=split)
+    except Exception as error:  # whatever the hub, the network or a dataset's own files raise
+        reason = " ".join(str(error).split())[:240]
+        raise Error(f"{source!r} is no file, and no Hugging Face dataset with split={split!r} ({reason}).") from None
+    return _Table(source, list(dataset.column_names), len(dataset), lambda column: list(dataset[column]))
+
+
+_READERS: dict[str, Callable[[Path], _Table]] = {
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".parquet": _parquet,
+}
+
+
+# What the columns hold.
+
+
+def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
+
+
+def _find(table: _Table, kind: str, given: str | None, usual: tuple[str, ...]) -> str | None:
+    if given is None:
+        found = [name for name in table.names if name.lower() in usual]
+    else:
+        found = [name for name in table.names if name == given]
+        if not found:
+            raise Error(f"{table.source!r} has no column {kind}={given!r}: choose one of {_listed(table.names)}.")
+    if len(found) > 1:
+        raise Error(
+            f"{table.source!r} has several columns that may be the {kind}: {_listed(found)}. Name one with {kind}=, "
+            f"or rename it; all columns are {_listed(table.names)}."
+        )
+    return found[0] if found else None
+
+
+def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
+    """Return the rows to read: a file that holds several splits is never read whole, training data among them."""
+    column = _find(table, "split", None, ("split",))
+    if column is None:
+        if split is not None:
+            raise Error(
+                f"{table.source!r} has no column 'split' to find split={split!r} in: leave split out to read all."
+            )
+        return range(table.length)
+    values = table.column(column)
+    there = list(dict.fromkeys(map(str, values)))
+    if split is None and len(there) > 1:
+        raise Error(f"{table.source!r} holds several splits: choose one with split=, from {_listed(there)}.")
+    if split is not None and split not in there:
+        raise Error(f"{table.source!r} has no rows with split={split!r}: choose one of {_listed(there)}.")
+    return [row for row, value in enumerate(values) if split is None or str(value) == split]
+
+
+def _text(table: _Table, row: int, value: object) -> str:
+    place = f"{table.source!r}, row {row + 1}"
+    if not isinstance(value, str):
+        raise Error(f"{place}: the text is {shortened(value)}, not a string. Mend the row or leave it out.")
+    if not value.strip():
+        raise Error(f"{place}: the text is empty. Fill it in or leave the row out.")
+    if _SURROGATE.search(value):
+        raise Error(f"{place}: the text holds half a character (a lone surrogate). Write the row again.")
+    return value
+
+
+def _label(table: _Table, row: int, value: object) -> str | int:
+    place = f"{table.source!r}, row {row + 1}"
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or str(value).lower() in ("", "nan"):
+        raise Error(f"{place} has no label. Fill it in or leave the row out.")
+    if isinstance(value, float) and value.is_integer():  # a column of integers that once held NaN
+        value = int(value)
+    if not isinstance(value, (str, int)):
+        raise Error(f"{place}: the label is {shortened(value)}, neither an integer nor a name. One class a row.")
+    return value if isinstance(value, str) else int(value)
+
+
+def _integers_if_all(labels: list[str | int]) -> tuple[str | int, ...]:
+    if all(isinstance(label, int) or _INTEGER.fullmatch(label) for label in labels):
+        return tuple(int(label) for label in labels)
+    return tuple(labels)

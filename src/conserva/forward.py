@@ -1,0 +1,59 @@
+"""One forward pass in a context, down to the explained number of each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .diagnosis import first_bad_module
+from .errors import Error
+from .inputs import Inputs
+from .propagation import Propagation
+from .sources import Sources
+from .targets import Target, labels_of, read_target
+
+
+def forward(
+    model: nn.Module,
+    call: Inputs,
+    sources: Sources,
+    context: Propagation,
+    targets: Sequence[Target | Sequence[Target] | Tensor],
+) -> tuple[Any, list[Tensor]]:
+    """Run the model in the context; return its output, and the numbers of each target, finite and reached."""
+    with sources.watching(), context:
+        output = call.replaced(sources.open_inputs()).run(model)
+    labels, samples = labels_of(model), call.samples()
+    numbers = [read_target(output, target, labels, samples) for target in targets]
+    _check(model, call, sources, context, numbers)
+    return output, numbers
+
+
+def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagation, numbers: Sequence[Tensor]) -> None:
+    """Raise unless every number is finite and every feature reaches it."""
+    if not all(bool(torch.isfinite(number).all()) for number in numbers):
+
+        def again() -> None:
+            with torch.no_grad():
+                call.run(model)
+
+        where = first_bad_module(model, again)
+        raise Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(numbers[0].dtype)}")
+    if missing := sources.missing():
+        raise Error(
+            f"{missing} does not reach the output: the model never looked it up in a table of embeddings. If it "
+            "turns ids into numbers in another way, name the module that does: at='...'."
+        )
+    if not all(number.requires_grad for number in numbers):
+        raise Error(
+            f"{', '.join(map(repr, sources.leaves))} does not reach the output under rules={context.rules.name!r}. "
+            "If the model ends in a softmax, explain the scores before it."
+        )
+
+
+def advice(dtype: torch.dtype) -> str:
+    """Return what to do about numbers that are not finite, where the dtype tells."""
+    return " float16 overflows beyond 65504: use bfloat16 or float32." if dtype == torch.float16 else ""

@@ -1,0 +1,158 @@
+"""A forward pass with its attention maps and their gradients: what the attention methods work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .. import census
+from ..errors import Error
+from ..forward import forward
+from ..inputs import Inputs
+from ..maps import Map, MapRecorder
+from ..operations.live import in_float32
+from ..sources import Sources
+from ..targets import classes_of
+from .attribution import Attribution
+
+Places: TypeAlias = frozenset[str]
+"""A sequence of places, known by the inputs it is made of."""
+
+
+@dataclass(frozen=True)
+class Attended:
+    """The maps that a target depends on, in the order of the forward pass, with what the methods ask about them."""
+
+    model: nn.Module
+    call: Inputs
+    output: Tensor
+    logits: Tensor | None
+    maps: Sequence[Map]
+    gradients: Mapping[int, Tensor]
+    """Number of a map -> the target's gradient for it, samples x heads x queries x keys."""
+    read: Mapping[Places, Tensor]
+    """Sequence that the target reads -> at which places, samples x places."""
+    written: frozenset[int]
+    """The numbers of the maps that were added to the sequences which the target reads."""
+
+    @cached_property
+    def maps_by_number(self) -> dict[int, Map]:
+        """Number of a map -> the map."""
+        return {one.number: one for one in self.maps}
+
+    @cached_property
+    def sizes(self) -> dict[Places, int]:
+        """Sequence -> how many places it has."""
+        found: dict[Places, int] = {}
+        for one in self.maps:
+            queries, keys = self.probabilities(one).shape[2:]
+            for sequence, size in ((one.query.sequence, queries), (one.key.sequence, keys)):
+                if found.setdefault(sequence, size) != size:
+                    raise Error(
+                        f"A sequence of {type(self.model).__name__} has {found[sequence]} places in one layer and "
+                        f"{size} in another: it cannot be followed from layer to layer."
+                    )
+        return found
+
+    def probabilities(self, one: Map) -> Tensor:
+        """Return a map as samples x heads x queries x keys, in float32 or wider."""
+        return in_float32(one.probabilities)
+
+    def stack(self, method: str) -> list[Map]:
+        """Return the maps if they are layers in which one sequence looks at itself; else say why they are not."""
+        name = type(self.model).__name__
+        if len({one.query.sequence for one in self.maps}) > 1 or not all(one.is_self for one in self.maps):
+            raise Error(
+                f"{method} is defined for one sequence that looks at itself; in {name} one sequence also looks at "
+                "another. gae is defined there too."
+            )
+        sizes = {tuple(self.probabilities(one).shape[2:]) for one in self.maps}
+        if len(sizes) > 1 or len(set(next(iter(sizes)))) > 1:
+            raise Error(
+                f"{method} needs every layer to look from all places at all places; in {name} the maps have "
+                f"{', '.join(f'{q} x {k}' for q, k in sorted(sizes))} places."
+            )
+        return list(self.maps)
+
+    def rows(self) -> Tensor:
+        """Return at which places the one sequence is read, samples x places."""
+        return next(iter(self.read.values()))
+
+    def real(self, places: int) -> Tensor:
+        """Return which places are no pads, samples x places, as the inputs' own mask says."""
+        mask = self.call.kwargs.get("attention_mask")
+        shape = (self.call.samples(), places)
+        if isinstance(mask, Tensor) and tuple(mask.shape) == shape:
+            return mask.bool()
+        return torch.ones(shape, dtype=torch.bool, device=self.output.device)
+
+    def attribution(self, scores: Mapping[Places, Tensor]) -> Attribution:
+        """Return scores under the names of the inputs that the sequences are made of."""
+        named = {"+".join(sorted(sequence)): one for sequence, one in scores.items() if sequence}
+        features = [name for name in self.call.features() if name in named]
+        order = [*features, *(name for name in named if name not in features)]
+        return Attribution({name: named[name] for name in order}, self.output, self.logits)
+
+
+def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
+    """Run a model once; return its attention maps, and the target's gradient for each."""
+    modules = dict(model.named_modules())
+    census.refuse_sealed(modules)
+    call = Inputs.of(model, inputs)
+    samples = call.samples()
+    with torch.inference_mode(False), torch.enable_grad():
+        sources = Sources(modules, call.features(), True, ())
+        recorder = MapRecorder(sources, samples)
+        output, (number,) = forward(model, call, sources, recorder, [target])
+        census.check_reached(model, [number], recorder.rules, recorder.coverage, ())
+        written = recorder.state(number.grad_fn).written
+        maps = _behind(recorder.maps, written)
+        if not maps:
+            raise Error(
+                f"{type(model).__name__} gives no attention maps: no softmax of it is multiplied with values. Methods "
+                "that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+            )
+        found = recorder.gradient(in_float32(number).sum(), [one.operand for one in maps])
+    gradients = {
+        one.number: in_float32(one.shaped(torch.zeros_like(one.operand) if grad is None else grad))
+        for one, grad in zip(maps, found, strict=True)
+    }
+    read = {}
+    for one in maps:
+        if one.number in written:  # the last one of each sequence stays
+            read[one.query.sequence] = gradients[one.number].ne(0).any(-1).any(1)
+    for rows in read.values():
+        if not rows.any(1).all():
+            raise Error(
+                f"The target does not depend on the attention of {type(model).__name__}: no gradient reaches it."
+            )
+    logits = classes_of(output, samples)
+    return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written)
+
+
+def _behind(maps: Sequence[Map], written: frozenset[int]) -> list[Map]:
+    """Return the maps that had a part in what was written."""
+    found: set[int] = set()
+    waiting = set(written)
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting |= maps[number].query.written | maps[number].key.written
+    return [maps[number] for number in sorted(found)]
+
+
+def row_means(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Return the mean of the rows that are read, samples x places."""
+    weights = rows.to(matrix) / rows.sum(1, keepdim=True)
+    return torch.einsum("bq,bqk->bk", weights, matrix)
+
+
+def without_own(matrix: Tensor) -> Tensor:
+    """Return a matrix of places with its diagonal 0: what a place that is read says about itself is dropped."""
+    return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))

@@ -1,0 +1,67 @@
+"""Attention itself as an explanation: the last layer's, rolled out, or as a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .attended import Attended, attend, row_means
+from .attribution import Attribution
+from .flow import attention_flow
+
+Rows: TypeAlias = Literal["read", "all"]
+"""`read`: the places that the target reads, as the class token. `all`: sums over all places, as in Ali et al.'s code."""
+
+
+def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
+    """Return the attention of the last layer, averaged over heads."""
+    attended = attend(model, inputs, target)
+    maps = attended.stack("a-last")
+    return _read(attended, attended.probabilities(maps[-1]).mean(1), rows)
+
+
+def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
+    """Return attention rollout (Abnar & Zuidema 2020): the product of all layers, residual connections included."""
+    attended = attend(model, inputs, target)
+    product: Tensor | None = None
+    for layer in layers(attended, "rollout"):
+        product = layer if product is None else layer @ product
+    assert product is not None
+    return _read(attended, product, rows)
+
+
+def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
+    """Return attention flow (Abnar & Zuidema 2020): the maximum flow from the places that are read to each input.
+
+    With rows=all the flows of every place are scaled to sum to 1 and added up, as Ali et al.'s code has it.
+    """
+    attended = attend(model, inputs, target)
+    stack = torch.stack(layers(attended, "a-flow"), 1).double().cpu()
+    chosen = attended.rows() if rows == "read" else attended.real(stack.shape[-1])
+    scores = []
+    for sample, places in zip(stack, chosen.cpu(), strict=True):
+        flows = torch.from_numpy(attention_flow(sample.numpy(), places.nonzero().flatten().tolist()))
+        scores.append(flows.mean(0) if rows == "read" else (flows / flows.sum(1, keepdim=True)).sum(0))
+    (sequence,) = attended.read
+    return attended.attribution({sequence: torch.stack(scores).to(attended.output)})
+
+
+def layers(attended: Attended, method: str) -> list[Tensor]:
+    """Return every layer's attention, averaged over heads, with the residual connection: rownorm(A + I)."""
+    found = []
+    for one in attended.stack(method):
+        joint = attended.probabilities(one).mean(1)
+        joint = joint + torch.eye(joint.shape[-1]).to(joint)
+        found.append(joint / joint.sum(-1, keepdim=True))
+    return found
+
+
+def _read(attended: Attended, matrix: Tensor, rows: Rows) -> Attribution:
+    (sequence,) = attended.read
+    if rows == "read":
+        return attended.attribution({sequence: row_means(matrix, attended.rows())})
+    real = attended.real(matrix.shape[-1]).to(matrix)
+    return attended.attribution({sequence: torch.einsum("bq,bqk->bk", real, matrix) * real})

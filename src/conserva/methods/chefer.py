@@ -1,0 +1,109 @@
+"""Transformer attribution (Chefer et al., CVPR 2021), and the partial LRP that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..carried import Carrier
+from ..errors import Error
+from ..forward import forward
+from ..inputs import Inputs
+from ..ledger import Unbatchable
+from ..operations.live import in_float32
+from ..sources import Sources
+from ..targets import of_sample
+from .attended import Attended, attend, row_means, without_own
+from .attribution import Attribution
+
+
+def chefer(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    target: Any,
+    *,
+    normalise: Literal["no", "yes"] = "no",
+    start: int = 0,
+) -> Attribution:
+    """Return the relevance of every layer's attention, weighted by its gradient and rolled out from the inputs.
+
+    C = (I + A_B) ... (I + A_1) with A_b = mean over heads of (gradient * relevance)+. normalise=yes scales the rows of
+    every factor to 1, and start leaves out the first layers, as the authors' code for BERT does.
+    """
+
+    def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
+        stack = attended.stack("chefer")
+        if not 0 <= start < len(stack):
+            raise Error(f"start={start}: the model has {len(stack)} layers, counted from 0.")
+        product: Tensor | None = None
+        for one, carried in list(zip(stack, relevance, strict=True))[start:]:
+            layer = (attended.gradients[one.number] * carried).clamp(min=0).mean(1)
+            layer = layer + torch.eye(layer.shape[-1]).to(layer)
+            layer = layer / layer.sum(-1, keepdim=True) if normalise == "yes" else layer
+            product = layer if product is None else layer @ product
+        assert product is not None
+        return product
+
+    return _one_or_all(model, inputs, target, aggregate)
+
+
+def partial_lrp(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
+    """Return the positive relevance of the last layer's attention, averaged over heads (Voita et al. 2019).
+
+    The rules are those of `chefer`, which conserve; in the authors' code linear layers double the relevance here.
+    """
+
+    def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
+        attended.stack("partial-lrp")
+        return relevance[-1].clamp(min=0).mean(1)
+
+    return _one_or_all(model, inputs, target, aggregate)
+
+
+def _one_or_all(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    target: Any,
+    aggregate: Callable[[Attended, list[Tensor]], Tensor],
+) -> Attribution:
+    """Explain the batch, or one sample after the other where shapes do not tell them apart."""
+    try:
+        return _explain(model, inputs, target, aggregate)
+    except Unbatchable:
+        call = Inputs.of(model, inputs)
+        alone = [call.sample(i) for i in range(call.samples())]
+        singles = [
+            _explain(
+                model, one.kwargs or one.args, [of_sample(target, i)] if not callable(target) else target, aggregate
+            )
+            for i, one in enumerate(alone)
+        ]
+    scores = {name: torch.cat([one.scores[name] for one in singles]) for name in singles[0].scores}
+    logits = None if singles[0].logits is None else torch.cat([one.logits for one in singles if one.logits is not None])
+    return Attribution(scores, torch.cat([one.output for one in singles]), logits)
+
+
+def _explain(
+    model: nn.Module, inputs: Any, target: Any, aggregate: Callable[[Attended, list[Tensor]], Tensor]
+) -> Attribution:
+    attended = attend(model, inputs, target)
+    attended.stack("chefer")
+    matrix = aggregate(attended, map_relevance(attended, target))
+    (sequence,) = attended.read
+    return attended.attribution({sequence: row_means(without_own(matrix), attended.rows())})
+
+
+def map_relevance(attended: Attended, target: Any) -> list[Tensor]:
+    """Return the relevance of each attention map, carried down from 1 at the target."""
+    call, model = attended.call, attended.model
+    with torch.inference_mode(False), torch.enable_grad():
+        sources = Sources(dict(model.named_modules()), call.features(), True, ())
+        carrier = Carrier(sources, call.samples(), {one.product for one in attended.maps})
+        _, (number,) = forward(model, call, sources, carrier, [target])
+        factors = [carrier.factors[one.product] for one in attended.maps]
+        operands = [pair[0] if one.is_first else pair[1] for one, pair in zip(attended.maps, factors, strict=True)]
+        found = torch.autograd.grad(in_float32(number).sum(), operands)
+    return [in_float32(one.shaped(relevance)) for one, relevance in zip(attended.maps, found, strict=True)]

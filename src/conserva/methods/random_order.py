@@ -1,0 +1,44 @@
+"""A random order of the features: what every other method must beat."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..inputs import Inputs
+from ..operations.live import in_float32
+from ..targets import classes_of, labels_of, read_target
+from .attribution import Attribution
+
+
+def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed: int = 0) -> Attribution:
+    """Return a uniform order of each sample's features, as scores from 1/n to 1; sample and seed decide it."""
+    call = Inputs.of(model, inputs)
+    samples = call.samples()
+    with torch.no_grad():
+        output = call.run(model)
+        number = read_target(output, target, labels_of(model), samples)
+    scores = {}
+    for name, x in call.features().items():
+        places = x if not x.is_floating_point() else x[..., 0]
+        mask = call.kwargs.get(name.replace("input_ids", "attention_mask").replace("inputs_embeds", "attention_mask"))
+        real = (
+            mask.bool() if isinstance(mask, Tensor) and mask.shape == places.shape else torch.ones_like(places).bool()
+        )
+        scores[name] = torch.stack([_order(x[i], real[i], seed) for i in range(samples)]).to(number.device)
+    return Attribution(scores, in_float32(number), classes_of(output, samples))
+
+
+def _order(sample: Tensor, real: Tensor, seed: int) -> Tensor:
+    """Return the places of one sample in a random order that its content and the seed decide, not its batch."""
+    content = sample[real].detach().cpu()
+    digest = hashlib.sha256(f"{seed} {content.tolist()}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    count = int(real.sum())
+    scores = torch.zeros(real.shape)
+    scores[real.cpu()] = (torch.randperm(count, generator=generator) + 1) / count
+    return scores
