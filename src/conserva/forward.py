@@ -24,8 +24,9 @@ def forward(
     targets: Sequence[Target | Sequence[Target] | Tensor],
 ) -> tuple[Any, list[Tensor]]:
     """Run the model in the context; return its output, and the numbers of each target, finite and reached."""
+    opened = call.replaced(sources.open_inputs())
     with sources.watching(), context:
-        output = call.replaced(sources.open_inputs()).run(model)
+        output = opened.run(model)
     labels, samples = labels_of(model), call.samples()
     numbers = [read_target(output, target, labels, samples) for target in targets]
     _check(model, call, sources, context, numbers)

@@ -108,18 +108,21 @@ class MapRecorder(Propagation):
     ) -> None:
         """Keep a map: `out` is its product with the values."""
         key = self.state(value.grad_fn)
-        query = next((s for s in self._score_states(operand) if s.sequence != key.sequence), key)
+        query = self._query(operand, key)
         number = len(self.maps)
         self.maps.append(Map(number, product, operand, is_first, shaped, query, key))
         self.barriers[out.grad_fn] = number
 
-    def _score_states(self, probabilities: Tensor) -> list[State]:
-        """Return what the factors of the scores hold, of which a map is the softmax."""
-        found = []
-        for node in _near(probabilities.grad_fn):
-            if node in self.factors:
-                found += [self.state(factor) for factor in self.factors[node]]
-        return found
+    def _query(self, probabilities: Tensor, key: State) -> State:
+        """Return what the queries hold: of the products behind a softmax, one is theirs with the keys."""
+        nodes = [node for node in _near(probabilities.grad_fn) if node in self.factors]
+        pairs = [[self.state(factor) for factor in self.factors[node]] for node in nodes]
+        if any(a.sequence == b.sequence == key.sequence for a, b in pairs):
+            return key
+        for a, b in pairs:  # others are products with the model's own constants, as relative positions
+            if key.sequence in (a.sequence, b.sequence):
+                return a if b.sequence == key.sequence else b
+        return key
 
     def is_softmax(self, x: Any) -> bool:
         """Tell whether a tensor is a softmax, or was made of one without a further product."""
@@ -193,8 +196,8 @@ def _shaper(equation: str | None, first: bool, operand: Tensor, samples: int) ->
         if order is None or x.dim() != 4 or x.shape[0] != samples:
             raise Error(
                 f"An attention map of shape {tuple(operand.shape)} does not tell, for {samples} sample(s), who looks "
-                "at whom: the model attends within windows or blocks, or folds its axes. Methods that need attention maps "
-                "do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+                "at whom: the model attends within windows or blocks, or folds its axes. Methods that need attention "
+                "maps do not apply to it; relevance does (gi, ah+ln, exact, ...)."
             )
         return x
 

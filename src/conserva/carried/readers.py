@@ -115,7 +115,7 @@ def _activation(context: Carrier, function: Callable[..., Any], input: Any, *arg
 
 
 def _power(context: Carrier, function: Callable[..., Any], input: Any, exponent: Any, **kwargs: Any) -> Any:
-    read = _statistic if exponent in (0.5, -0.5) else _activation
+    read = _statistic if not isinstance(exponent, Tensor) and exponent in (0.5, -0.5) else _activation
     return read(context, function, input, exponent, **kwargs)
 
 
@@ -210,8 +210,8 @@ def refused(context: Carrier, function: Callable[..., Any], *args: Any, **kwargs
     out = function(*args, **kwargs)
     if any(map(live, out if isinstance(out, (tuple, list)) else (out,))):
         raise Error(
-            f"chefer has no rule for {function.__name__}, which this model uses. The rules of gi, ah+ln, exact and attnlrp "
-            "reach it."
+            f"chefer has no rule for {function.__name__}, which this model uses. The rules of gi, ah+ln, exact and "
+            "attnlrp reach it."
         )
     return out
 
@@ -224,12 +224,12 @@ _ACTIVATIONS = (
 
 MOVING = frozenset(
     (
-        "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "view_as", "contiguous",
-        "clone", "to", "type_as", "type", "float", "half", "bfloat16", "double", "cpu", "cuda", "chunk", "split",
-        "tensor_split", "split_with_sizes", "unbind", "select", "narrow", "__getitem__", "index_select", "gather",
-        "take_along_dim", "cat", "concat", "concatenate", "stack", "where", "masked_fill", "masked_fill_",
-        "__setitem__", "repeat", "repeat_interleave", "roll", "flip", "pad", "unfold", "masked_select", "nan_to_num",
-        "copy_", "broadcast_to", "ravel", "__iter__", "tril", "triu", "zero_", "fill_", "amax", "max",
+        "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "view_as",
+        "reshape_as", "contiguous", "clone", "to", "type_as", "type", "float", "half", "bfloat16", "double", "cpu",
+        "cuda", "chunk", "split", "tensor_split", "split_with_sizes", "unbind", "select", "narrow", "__getitem__",
+        "index_select", "gather", "take_along_dim", "cat", "concat", "concatenate", "stack", "where", "masked_fill",
+        "masked_fill_", "__setitem__", "repeat", "repeat_interleave", "roll", "flip", "pad", "unfold", "masked_select",
+        "nan_to_num", "copy_", "broadcast_to", "ravel", "__iter__", "tril", "triu", "zero_", "fill_", "amax", "max",
     )
 )  # fmt: skip
 """Calls that move values and change none; of several the largest."""

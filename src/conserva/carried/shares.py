@@ -14,6 +14,11 @@ from ..operations.live import in_float32
 TINY = 1e-9
 
 
+def own(value: Tensor) -> Tensor:
+    """Return a value that may be changed in place, which a view made elsewhere may not."""
+    return value.clone() if value._is_view() else value
+
+
 def quotient(a: Tensor, b: Tensor) -> Tensor:
     """Return a / b, 0 where b is 0, and stable where it is nearly so."""
     stable = b + torch.where(b < 0, -TINY, TINY)
@@ -26,7 +31,7 @@ class Carried(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: list[Tensor]) -> Tensor:
         ctx.dtype = x.dtype
-        return value[0]
+        return own(value[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -39,7 +44,7 @@ class Halved(Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, value: list[Tensor]) -> Tensor:
         ctx.dtypes = a.dtype, b.dtype
-        return value[0]
+        return own(value[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -54,7 +59,7 @@ class SharedSum(Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, value: list[Tensor], axis: int | None) -> Tensor:
         ctx.save_for_backward(a, b)
         ctx.axis = axis
-        return value[0]
+        return own(value[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -101,7 +106,7 @@ class Positive(Function):
     ) -> Any:
         ctx.save_for_backward(x, w)
         ctx.call = call
-        return value[0]
+        return own(value[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

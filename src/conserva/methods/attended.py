@@ -112,6 +112,7 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
         census.check_reached(model, [number], recorder.rules, recorder.coverage, ())
         written = recorder.state(number.grad_fn).written
         maps = _behind(recorder.maps, written)
+        _refuse_mingled(model, recorder.maps, maps)
         if not maps:
             raise Error(
                 f"{type(model).__name__} gives no attention maps: no softmax of it is multiplied with values. Methods "
@@ -133,6 +134,17 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
             )
     logits = classes_of(output, samples)
     return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written)
+
+
+def _refuse_mingled(model: nn.Module, known: Sequence[Map], maps: Sequence[Map]) -> None:
+    """Raise if a sequence was made of places that another sequence's attention had been written into."""
+    for one in maps:
+        for state in (one.query, one.key):
+            if any(known[number].query.sequence != state.sequence for number in state.written):
+                raise Error(
+                    f"{type(model).__name__} puts what one sequence became among the places of another, as an image "
+                    "among words: attention maps do not tell which place came from which. relevance does (gi, ah+ln, ...)."
+                )
 
 
 def _behind(maps: Sequence[Map], written: frozenset[int]) -> list[Map]:

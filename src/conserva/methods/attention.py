@@ -13,7 +13,7 @@ from .attribution import Attribution
 from .flow import attention_flow
 
 Rows: TypeAlias = Literal["read", "all"]
-"""`read`: the places that the target reads, as the class token. `all`: sums over all places, as in Ali et al.'s code."""
+"""`read`: the places that the target reads, as the class token. `all`: sums over all, as in Ali et al.'s code."""
 
 
 def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:

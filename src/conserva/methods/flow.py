@@ -74,8 +74,7 @@ class _Network:
         return [self._flow(column) if any(column) else 0.0 for column in self._columns]
 
     def _flow(self, column: list[float]) -> float:
-        # In place: putting a new list together for each pair would take as long as the search itself.
-        self._capacities[self._column] = column
+        self._capacities[self._column] = column  # the many capacities between stay as they are
         return float(self._graph.maxflow_value(self._source, self._sink, self._capacities))
 
 
