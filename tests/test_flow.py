@@ -1,6 +1,5 @@
 """Attention flow, against the maximum flow that networkx finds in the whole graph."""
 
-import sys
 from collections.abc import Sequence
 
 import networkx as nx
@@ -12,7 +11,9 @@ from hypothesis.extra.numpy import arrays
 from networkx.algorithms.flow import edmonds_karp
 
 import conserva
-from conserva.methods.flow import attention_flow, searched_flow
+from conserva.methods import flow
+from conserva.methods.flow import attention_flow, attention_flows
+from conserva.methods.maxflow import searched_flow
 
 CLOSE = {"rtol": 0, "atol": 1e-9}
 
@@ -135,8 +136,23 @@ def test_layers_that_are_no_attention(layers: list, says: str) -> None:
         attention_flow(layers, [0])
 
 
-def test_igraph_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "igraph", None)
-    attention_flow(attention("full", 2, 3), [0])
-    with pytest.raises(conserva.Error, match=r"igraph.*conserva\[flow\]"):
-        attention_flow(attention("full", 3, 3), [0])
+def test_processes_share_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    samples = [[rng.random((n, n)) for _ in range(depth)] for n, depth in ((5, 3), (4, 2), (6, 4))]
+    sources = [[0, 3, 4], [1], [5]]
+    alone = attention_flows(samples, sources)
+    monkeypatch.setattr(flow, "WORTH_SHARING", 0.0)
+    monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    started: list[object] = []
+    monkeypatch.setattr(flow, "_started", lambda jobs, start=flow._started: started.append(jobs) or start(jobs))
+    for one, shared in zip(alone, attention_flows(samples, sources), strict=True):
+        np.testing.assert_array_equal(one, shared)
+    assert len(started) == 2
+
+
+def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "WORTH_SHARING", 0.0)
+    monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(flow.pickle, "dump", lambda jobs, to: to.write(b"no pickle"))
+    with pytest.raises(conserva.Error, match="search for flows ended with 1"):
+        attention_flow([np.ones((4, 4))] * 3, [0])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from .errors import Error
@@ -74,6 +75,7 @@ class MapRecorder(Propagation):
         self.factors: dict[Any, tuple[Any, Any]] = {}
         self.barriers: dict[Any, int] = {}
         self._states: dict[Any, State] = {}
+        self._passed: set[Any] = set()
 
     def state(self, node: Any) -> State:
         """Return what a node's tensor holds, found by walking down to the inputs without passing through attention.
@@ -94,6 +96,7 @@ class MapRecorder(Propagation):
                     sequence.update(self._names(leaf))
                 else:
                     waiting.extend(before for before, _ in below.next_functions)
+            self._passed |= seen
             for number in written:  # without residual connections the map below tells whose places they are
                 sequence.update(self.maps[number].query.sequence)
             self._states[node] = State(frozenset(sequence), frozenset(written))
@@ -102,6 +105,34 @@ class MapRecorder(Propagation):
     def _names(self, leaf: Tensor) -> list[str]:
         leaves = self.sources.leaves if self.sources is not None else {}
         return [name.partition("#")[0] for name, x in leaves.items() if x is leaf]
+
+    def mixing(self) -> dict[str, bool]:
+        """Return the calls that mix places beside the attention maps; True where it is sure that they do.
+
+        Sounds and images become places by convolutions: there, only what comes after some attention counts.
+        """
+        found: dict[str, bool] = {}
+        for node in self._passed - set(self.barriers):
+            kind = str(node.name()).rpartition("::")[2]
+            sure = _mixes(kind, node)
+            if sure is not None:
+                state = self.state(node)
+                if state.written or any("ids" in name for name in state.sequence):
+                    name = kind.partition("Backward")[0].lower()
+                    found[name] = found.get(name, False) or sure
+        return found
+
+    def leaks(self, number: Tensor, read: Tensor) -> bool:
+        """Tell whether, with all attention cut off, a target still depends on other places than those it reads."""
+        cut = [node.register_prehook(lambda grads: tuple(map(torch.zeros_like, grads))) for node in self.barriers]
+        try:
+            leaves = list(self.sources.leaves.values()) if self.sources is not None else []
+            grads = [grad for grad in self.gradient(number.sum(), leaves, keep=True) if grad is not None]
+        finally:
+            for handle in cut:
+                handle.remove()
+        reached = [grad.ne(0).any(-1) for grad in grads]
+        return bool(read.all()) or any(one.shape != read.shape or bool((one & ~read).any()) for one in reached)
 
     def record(
         self, product: int, out: Tensor, operand: Tensor, is_first: bool, value: Tensor, shaped: Callable[..., Any]
@@ -127,6 +158,15 @@ class MapRecorder(Propagation):
     def is_softmax(self, x: Any) -> bool:
         """Tell whether a tensor is a softmax, or was made of one without a further product."""
         return isinstance(x, Tensor) and x.requires_grad and any(node in self.softmaxes for node in _near(x.grad_fn))
+
+
+def _mixes(kind: str, node: Any) -> bool | None:
+    """Tell whether a node surely mixes the places of a sequence; None if it surely does not."""
+    if kind.startswith("Convolution"):
+        return True if any(size > 1 for size in node._saved_weight.shape[2:]) else None
+    if kind.startswith(("Bmm", "Baddbmm")):  # linear attention, or a product within each place
+        return False if sum(before is not None for before, _ in node.next_functions) > 1 else None
+    return True if kind.startswith(("Cumsum", "Cumprod", "Fft")) else None
 
 
 def _near(node: Any) -> list[Any]:

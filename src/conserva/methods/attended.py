@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,6 +78,9 @@ class Attended:
                 f"{method} needs every layer to look from all places at all places; in {name} the maps have "
                 f"{', '.join(f'{q} x {k}' for q, k in sorted(sizes))} places."
             )
+        for below, above in itertools.pairwise(self.maps):
+            if below.number not in above.query.written:
+                raise Error(f"{method} needs one map after the other; a layer of {name} has several side by side.")
         return list(self.maps)
 
     def rows(self) -> Tensor:
@@ -118,7 +122,8 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
                 f"{type(model).__name__} gives no attention maps: no softmax of it is multiplied with values. Methods "
                 "that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
             )
-        found = recorder.gradient(in_float32(number).sum(), [one.operand for one in maps])
+        mixing = recorder.mixing()
+        found = recorder.gradient(in_float32(number).sum(), [one.operand for one in maps], keep=bool(mixing))
     gradients = {
         one.number: in_float32(one.shaped(torch.zeros_like(one.operand) if grad is None else grad))
         for one, grad in zip(maps, found, strict=True)
@@ -132,6 +137,12 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
             raise Error(
                 f"The target does not depend on the attention of {type(model).__name__}: no gradient reaches it."
             )
+    for name, sure in mixing.items():
+        if sure or len(read) > 1 or recorder.leaks(number, next(iter(read.values()))):
+            raise Error(
+                f"{type(model).__name__} mixes its places by {name} beside attention: its maps do not tell the whole. "
+                "Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+            )
     logits = classes_of(output, samples)
     return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written)
 
@@ -143,7 +154,7 @@ def _refuse_mingled(model: nn.Module, known: Sequence[Map], maps: Sequence[Map])
             if any(known[number].query.sequence != state.sequence for number in state.written):
                 raise Error(
                     f"{type(model).__name__} puts what one sequence became among the places of another, as an image "
-                    "among words: attention maps do not tell which place came from which. relevance does (gi, ah+ln, ...)."
+                    "among words: attention maps do not tell which place came from which. relevance does (gi, ...)."
                 )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .attended import Attended, attend, row_means
 from .attribution import Attribution
-from .flow import attention_flow
+from .flow import attention_flows
 
 Rows: TypeAlias = Literal["read", "all"]
 """`read`: the places that the target reads, as the class token. `all`: sums over all, as in Ali et al.'s code."""
@@ -41,10 +41,9 @@ def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows:
     attended = attend(model, inputs, target)
     stack = torch.stack(layers(attended, "a-flow"), 1).double().cpu()
     chosen = attended.rows() if rows == "read" else attended.real(stack.shape[-1])
-    scores = []
-    for sample, places in zip(stack, chosen.cpu(), strict=True):
-        flows = torch.from_numpy(attention_flow(sample.numpy(), places.nonzero().flatten().tolist()))
-        scores.append(flows.mean(0) if rows == "read" else (flows / flows.sum(1, keepdim=True)).sum(0))
+    sources = [places.nonzero().flatten().tolist() for places in chosen.cpu()]
+    each = [torch.from_numpy(flows) for flows in attention_flows([sample.numpy() for sample in stack], sources)]
+    scores = [flows.mean(0) if rows == "read" else (flows / flows.sum(1, keepdim=True)).sum(0) for flows in each]
     (sequence,) = attended.read
     return attended.attribution({sequence: torch.stack(scores).to(attended.output)})
 

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from ..errors import Error
+
+Job: TypeAlias = tuple[list[np.ndarray], list[int]]
+"""The layers of one sample, and the tokens whose flows are asked for."""
+
+SECONDS_A_CAPACITY = 1e-7
+"""What a search costs for each edge of the graph, roughly: igraph copies them all for every pair."""
+WORTH_SHARING = 4.0
+"""Seconds of search from which on further processes are started; starting one takes some tenths."""
 
 
 def attention_flow(layers: Sequence[np.ndarray] | np.ndarray, sources: Sequence[int]) -> np.ndarray:
@@ -14,76 +28,77 @@ def attention_flow(layers: Sequence[np.ndarray] | np.ndarray, sources: Sequence[
 
     The layers are square, ordered from the input to the top: row i holds the capacities of what query i takes.
     """
-    matrices = _checked_layers(layers)
-    chosen = _checked_sources(sources, len(matrices[0]))
+    return attention_flows([layers], [sources])[0]
+
+
+def attention_flows(
+    samples: Sequence[Sequence[np.ndarray] | np.ndarray], sources: Sequence[Sequence[int]]
+) -> list[np.ndarray]:
+    """Return the flows of many samples, each with its own sources; long searches run on all cores."""
+    jobs = []
+    for layers, wanted in zip(samples, sources, strict=True):
+        matrices = _checked_layers(layers)
+        jobs.append((matrices, _checked_sources(wanted, len(matrices[0]))))
+    searched = iter(_searched([job for job in jobs if len(job[0]) > 2]))
+    return [next(searched) if len(matrices) > 2 else _closed(matrices, wanted) for matrices, wanted in jobs]
+
+
+def _closed(matrices: list[np.ndarray], sources: list[int]) -> np.ndarray:
+    """Return the flows through one layer or two, for which there is a closed form."""
     if len(matrices) == 1:
-        return matrices[0][chosen]
-    if len(matrices) == 2:
-        bottom, top = matrices
-        # Paths of two edges share no edge: each carries what its narrower edge lets through.
-        return np.array([np.minimum(top[s][:, None], bottom).sum(0) for s in chosen]).reshape(len(chosen), len(top))
-    return searched_flow(matrices, chosen)
+        return matrices[0][sources]
+    bottom, top = matrices
+    # Paths of two edges share no edge: each carries what its narrower edge lets through.
+    return np.array([np.minimum(top[s][:, None], bottom).sum(0) for s in sources]).reshape(len(sources), len(top))
 
 
-def searched_flow(matrices: Sequence[np.ndarray], sources: Sequence[int]) -> np.ndarray:
-    """Return the maximum flows by a search for each pair of a source and a sink: for two or more layers."""
-    flows = np.zeros((len(sources), len(matrices[0])))
-    network: _Network | None = None
-    for i, s in enumerate(sources):
-        reached = _reached(matrices, s)
-        # Mostly all sources reach the same nodes, and one graph serves them; under a causal mask each has its own.
-        if network is None or not np.array_equal(reached, network.reached):
-            network = _Network(matrices, reached)
-        flows[i] = network.flows(matrices[-1][s])
+def _searched(jobs: list[Job]) -> list[np.ndarray]:
+    """Return the flows through three layers or more, searched for here or by several processes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    seconds = [len(s) * len(m[0]) * (len(m) - 2) * m[0].size * SECONDS_A_CAPACITY for m, s in jobs]
+    if cores == 1 or sum(seconds) < WORTH_SHARING:
+        from .maxflow import searched_flow
+
+        return [searched_flow(matrices, sources) for matrices, sources in jobs]
+    units = [(i, source) for i, (_, sources) in enumerate(jobs) for source in sources]
+    parts = [_grouped(units[core::cores]) for core in range(min(cores, len(units)))]
+    running = [_started([(jobs[i][0], sources) for i, sources in part.items()]) for part in parts]
+    try:
+        found = [pickle.loads(_answer(process)) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    flows = [np.zeros((len(sources), len(matrices[0]))) for matrices, sources in jobs]
+    for part, answers in zip(parts, found, strict=True):
+        for (i, sources), answer in zip(part.items(), answers, strict=True):
+            flows[i][[jobs[i][1].index(source) for source in sources]] = answer
     return flows
 
 
-class _Network:
-    """The part of the graph that a source leads to, built once and searched for every sink.
-
-    A pair's flow leaves by one row of the top layer and arrives by one column of the bottom layer: the graph holds no
-    others, and only their capacities change from pair to pair.
-    """
-
-    def __init__(self, matrices: Sequence[np.ndarray], reached: np.ndarray) -> None:
-        try:
-            import igraph
-        except ImportError as missing:
-            raise Error("a-flow with three or more layers needs igraph: pip install 'conserva[flow]'.") from missing
-        levels, tokens = reached.shape
-        self.reached = reached
-        self._source, self._sink = levels * tokens, levels * tokens + 1
-        edges: list[tuple[int, int]] = []
-        self._capacities: list[float] = []
-        for k in range(1, levels):  # node j of level k, counted from the lowest, is k * tokens + j
-            i, j = np.nonzero((matrices[k] > 0) & reached[k][:, None])
-            edges += zip((k * tokens + i).tolist(), ((k - 1) * tokens + j).tolist(), strict=True)
-            self._capacities += matrices[k][i, j].tolist()
-        first, last = np.nonzero(reached[-1])[0], np.nonzero(reached[0])[0]
-        self._row = slice(len(edges), len(edges) + len(first))
-        self._column = slice(self._row.stop, self._row.stop + len(last))
-        edges += [(self._source, (levels - 1) * tokens + j) for j in first.tolist()]
-        edges += [(j, self._sink) for j in last.tolist()]
-        self._capacities += [0.0] * (len(first) + len(last))
-        self._columns = matrices[0][last].T.tolist()
-        self._graph = igraph.Graph(n=self._sink + 1, edges=edges, directed=True)
-
-    def flows(self, row: np.ndarray) -> list[float]:
-        """Return the maximum flow to every sink from the source with that row in the top layer."""
-        self._capacities[self._row] = row[self.reached[-1]].tolist()
-        return [self._flow(column) if any(column) else 0.0 for column in self._columns]
-
-    def _flow(self, column: list[float]) -> float:
-        self._capacities[self._column] = column  # the many capacities between stay as they are
-        return float(self._graph.maxflow_value(self._source, self._sink, self._capacities))
+def _grouped(units: list[tuple[int, int]]) -> dict[int, list[int]]:
+    """Return the sources of each job, so that a process builds a sample's graph once."""
+    found: dict[int, list[int]] = {}
+    for i, source in units:
+        found.setdefault(i, []).append(source)
+    return found
 
 
-def _reached(matrices: Sequence[np.ndarray], source: int) -> np.ndarray:
-    """Return which nodes a source leads to: a row for each level between the layers, the lowest first."""
-    found = [matrices[-1][source] > 0]
-    for matrix in matrices[-2:0:-1]:
-        found.append((matrix[found[-1]] > 0).any(0))
-    return np.array(found[::-1])
+def _started(jobs: list[Job]) -> subprocess.Popen[bytes]:
+    """Start a process with its jobs. igraph holds Python's lock, so threads would not share the work."""
+    program = [sys.executable, str(Path(__file__).with_name("maxflow.py"))]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    pickle.dump(jobs, process.stdin)
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def _answer(process: subprocess.Popen[bytes]) -> bytes:
+    out, err = process.communicate()
+    if process.returncode:
+        raise Error(f"The search for flows ended with {process.returncode}: {err.decode(errors='replace')[-200:]!r}.")
+    return out
 
 
 def _checked_layers(layers: Sequence[np.ndarray] | np.ndarray) -> list[np.ndarray]:
