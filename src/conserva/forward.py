@@ -35,14 +35,7 @@ def forward(
 
 def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagation, numbers: Sequence[Tensor]) -> None:
     """Raise unless every number is finite and every feature reaches it."""
-    if not all(bool(torch.isfinite(number).all()) for number in numbers):
-
-        def again() -> None:
-            with torch.no_grad():
-                call.run(model)
-
-        where = first_bad_module(model, again)
-        raise Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(numbers[0].dtype)}")
+    check_finite(model, call, numbers)
     if missing := sources.missing():
         raise Error(
             f"{missing} does not reach the output: the model never looked it up in a table of embeddings. If it "
@@ -53,6 +46,18 @@ def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagatio
             f"{', '.join(map(repr, sources.leaves))} does not reach the output under rules={context.rules.name!r}. "
             "If the model ends in a softmax, explain the scores before it."
         )
+
+
+def check_finite(model: nn.Module, call: Inputs, numbers: Sequence[Tensor]) -> None:
+    """Raise unless every number is finite, and name the module where it begins."""
+    if not all(bool(torch.isfinite(number).all()) for number in numbers):
+
+        def again() -> None:
+            with torch.no_grad():
+                call.run(model)
+
+        where = first_bad_module(model, again)
+        raise Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(numbers[0].dtype)}")
 
 
 def advice(dtype: torch.dtype) -> str:

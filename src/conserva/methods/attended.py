@@ -132,6 +132,7 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
     for one in maps:
         if one.number in written:  # the last one of each sequence stays
             read[one.query.sequence] = gradients[one.number].ne(0).any(-1).any(1)
+    _refuse_windows(call, maps, gradients)
     for rows in read.values():
         if not rows.any(1).all():
             raise Error(
@@ -145,6 +146,19 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
             )
     logits = classes_of(output, samples)
     return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written)
+
+
+def _refuse_windows(call: Inputs, maps: Sequence[Map], gradients: Mapping[int, Tensor]) -> None:
+    """Raise if a map has fewer places than its sequence has tokens."""
+    features = call.features()
+    for one in maps:
+        for state, places in zip((one.query, one.key), gradients[one.number].shape[2:], strict=True):
+            ids = [features[name] for name in state.sequence if not features[name].is_floating_point()]
+            if len(ids) == 1 and places < ids[0].shape[-1] and not (state is one.query and places == 1):
+                raise Error(
+                    f"An attention map has {places} places for {ids[0].shape[-1]} tokens: the model attends within "
+                    "windows or shortens its sequence. Methods that need maps do not apply to it; relevance does."
+                )
 
 
 def _refuse_mingled(model: nn.Module, known: Sequence[Map], maps: Sequence[Map]) -> None:

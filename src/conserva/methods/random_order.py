@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..forward import check_finite
 from ..inputs import Inputs
 from ..operations.live import in_float32
 from ..targets import classes_of, labels_of, read_target
@@ -22,6 +23,7 @@ def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed:
     with torch.no_grad():
         output = call.run(model)
         number = read_target(output, target, labels_of(model), samples)
+    check_finite(model, call, [number])
     scores = {}
     for name, x in call.features().items():
         places = x if not x.is_floating_point() else x[..., 0]

@@ -1,0 +1,292 @@
+"""Attention methods against loops written from their definitions, on what a Hugging Face model itself reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import pytest
+import torch
+from networkx.algorithms.flow import edmonds_karp
+from torch import Tensor, nn
+from transformers import BartConfig, BartModel
+
+from conserva import Error
+from conserva.methods.attended import attend
+from conserva.methods.registry import find
+from tiny import bert, llama, shake, tokens
+
+MODELS = {
+    "bert": (lambda: bert(num_hidden_layers=3, attn_implementation="eager").double(), 0),
+    "llama": (lambda: llama(num_hidden_layers=3, attn_implementation="eager").double(), -1),
+}
+"""Name -> how to build it, and the place that its classifier reads."""
+
+Maps = list[tuple[Tensor, Tensor]]
+"""For each layer its map and the target's gradient for it, heads x queries x keys."""
+
+
+def layers_of(model: nn.Module, ids: Tensor, target: int) -> Maps:
+    """Return what the model reports about one sample."""
+    output = model(input_ids=ids[None], output_attentions=True)
+    grads = torch.autograd.grad(output.logits[0, target], output.attentions)
+    return [(a[0].detach(), g[0]) for a, g in zip(output.attentions, grads, strict=True)]
+
+
+def identity(n: int, i: int, j: int) -> float:
+    return 1.0 if i == j else 0.0
+
+
+def head_mean(attention: Tensor) -> list[list[float]]:
+    heads, n, _ = attention.shape
+    return [[sum(float(attention[h, i, j]) for h in range(heads)) / heads for j in range(n)] for i in range(n)]
+
+
+def with_residual(matrix: list[list[float]]) -> list[list[float]]:
+    n = len(matrix)
+    joint = [[matrix[i][j] + identity(n, i, j) for j in range(n)] for i in range(n)]
+    return [[value / sum(row) for value in row] for row in joint]
+
+
+def product(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
+    return [[sum(x * b[k][j] for k, x in enumerate(row)) for j in range(len(b[0]))] for row in a]
+
+
+def weighted(attention: Tensor, gradient: Tensor) -> list[list[float]]:
+    return head_mean((attention * gradient).clamp(min=0))
+
+
+def column_sums(matrix: list[list[float]]) -> list[float]:
+    return [sum(row[j] for row in matrix) for j in range(len(matrix[0]))]
+
+
+def a_last(maps: Maps, read: int) -> list[float]:
+    return head_mean(maps[-1][0])[read]
+
+
+def a_last_all(maps: Maps, read: int) -> list[float]:
+    return column_sums(head_mean(maps[-1][0]))
+
+
+def _rolled(maps: Maps) -> list[list[float]]:
+    joint = None
+    for attention, _ in maps:
+        layer = with_residual(head_mean(attention))
+        joint = layer if joint is None else product(layer, joint)
+    return joint
+
+
+def rollout(maps: Maps, read: int) -> list[float]:
+    return _rolled(maps)[read]
+
+
+def rollout_all(maps: Maps, read: int) -> list[float]:
+    return column_sums(_rolled(maps))
+
+
+def flows_from(maps: Maps, top: int) -> list[float]:
+    """Return the maximum flows from one place above the layers to every input, by networkx."""
+    n = maps[0][0].shape[-1]
+    graph = nx.DiGraph()
+    for level, (attention, _) in enumerate(maps):
+        layer = with_residual(head_mean(attention))
+        for i in range(n):
+            for j in range(n):
+                graph.add_edge((level + 1, i), (level, j), capacity=layer[i][j])
+    source = (len(maps), top)
+    return [nx.maximum_flow_value(graph, source, (0, j), flow_func=edmonds_karp) for j in range(n)]
+
+
+def a_flow(maps: Maps, read: int) -> list[float]:
+    return flows_from(maps, read % maps[0][0].shape[-1])
+
+
+def a_flow_all(maps: Maps, read: int) -> list[float]:
+    rows = [flows_from(maps, top) for top in range(maps[0][0].shape[-1])]
+    return column_sums([[value / sum(row) for value in row] for row in rows])
+
+
+def gae(maps: Maps, read: int) -> list[float]:
+    n = maps[0][0].shape[-1]
+    relevance = [[identity(n, i, j) for j in range(n)] for i in range(n)]
+    for attention, gradient in maps:
+        added = product(weighted(attention, gradient), relevance)
+        relevance = [[relevance[i][j] + added[i][j] for j in range(n)] for i in range(n)]
+    return [0.0 if j == read % n else value for j, value in enumerate(relevance[read])]
+
+
+def gae_rollout(maps: Maps, read: int) -> list[float]:
+    joint = None
+    for attention, gradient in maps:
+        layer = with_residual(weighted(attention, gradient))
+        joint = layer if joint is None else product(layer, joint)
+    joint[read][read] = 0.0
+    return column_sums(joint)
+
+
+def attn_gradcam(maps: Maps, read: int) -> list[float]:
+    attention, gradient = maps[-1]
+    heads, n, _ = attention.shape
+    read %= n
+    weights = [sum(float(gradient[h, read, j]) for j in range(n)) / n for h in range(heads)]
+    row = [sum(weights[h] * float(attention[h, read, j]) for h in range(heads)) / heads for j in range(n)]
+    return [max(value, 0.0) for value in row]
+
+
+REPLICAS = {
+    "a-last": a_last,
+    "a-last:rows=all": a_last_all,
+    "rollout": rollout,
+    "rollout:rows=all": rollout_all,
+    "a-flow": a_flow,
+    "a-flow:rows=all": a_flow_all,
+    "gae": gae,
+    "gae:variant=rollout": gae_rollout,
+    "attn-gradcam": attn_gradcam,
+}
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("method", REPLICAS)
+def test_a_method_equals_its_replica_sample_by_sample(method: str, family: str) -> None:
+    build, read = MODELS[family]
+    model = build()
+    inputs = tokens(3, 6)
+    lengths = [6, 4, 5]
+    for row, length in enumerate(lengths):
+        inputs["attention_mask"][row, length:] = 0
+        inputs["input_ids"][row, length:] = 0
+    model.set_attn_implementation("sdpa")
+    found = find(method).apply(model, inputs, [0, 1, 0])
+    model.set_attn_implementation("eager")
+    for row, (length, target) in enumerate(zip(lengths, [0, 1, 0], strict=True)):
+        maps = layers_of(model, inputs["input_ids"][row, :length], target)
+        expected = torch.tensor(REPLICAS[method](maps, read), dtype=torch.float64)
+        torch.testing.assert_close(found.scores["input_ids"][row, :length], expected, rtol=1e-6, atol=1e-9)
+        assert (found.scores["input_ids"][row, length:] == 0).all()
+
+
+def normalised(relevance: Tensor) -> Tensor:
+    """Equations 8 and 9 of Chefer et al. (ICCV 2021), row by row; a row of zeros stays."""
+    n = len(relevance)
+    result = torch.zeros_like(relevance)
+    for i in range(n):
+        rest = [float(relevance[i, j]) - identity(n, i, j) for j in range(n)]
+        for j in range(n):
+            result[i, j] = (rest[j] / sum(rest) if sum(rest) != 0 else 0.0) + identity(n, i, j)
+    return result
+
+
+def cam(attention: Tensor, gradient: Tensor) -> Tensor:
+    return torch.tensor(
+        [
+            [
+                sum(max(float(a), 0.0) for a in (attention * gradient)[:, i, j]) / len(attention)
+                for j in range(attention.shape[2])
+            ]
+            for i in range(attention.shape[1])
+        ],
+        dtype=torch.float64,
+    )
+
+
+def test_gae_of_an_encoder_and_a_decoder() -> None:
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=99, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=32,
+        eos_token_id=2, pad_token_id=1, attn_implementation="eager", use_cache=False,
+    )  # fmt: skip
+    model = shake(BartModel(config)).double()
+    ids = torch.tensor([[5, 17, 33, 41, 2]])
+    decoder_ids = torch.tensor([[2, 11, 2]])  # read at its last end token
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": decoder_ids}
+    output = model(**inputs, output_attentions=True)
+    maps = [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]
+    number = output.last_hidden_state[0, -1].sum()
+    grads = torch.autograd.grad(number, maps)
+    cams = [cam(a[0].detach(), g[0]) for a, g in zip(maps, grads, strict=True)]
+    r_ee, r_dd, r_de = torch.eye(5).double(), torch.eye(3).double(), torch.zeros(3, 5).double()
+    for a in cams[:2]:
+        r_ee = r_ee + a @ r_ee
+    for own, cross in zip(cams[2:4], cams[4:], strict=True):
+        r_dd, r_de = r_dd + own @ r_dd, r_de + own @ r_de
+        r_de = r_de + normalised(r_dd).T @ cross @ normalised(r_ee)
+    r_dd[2, 2] = 0
+    found = find("gae").apply(model, inputs, lambda output: output.last_hidden_state[:, -1].sum(-1))
+    torch.testing.assert_close(found.scores["input_ids"][0], r_de[2], rtol=1e-6, atol=1e-10)
+    torch.testing.assert_close(found.scores["decoder_input_ids"][0], r_dd[2], rtol=1e-6, atol=1e-10)
+
+
+class TwoSequences(nn.Module):
+    """Words and boxes: each looks at itself, then both at each other at the same time, then each at itself again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        names = ["t1", "b1", "tb1", "bt1", "t2", "b2", "tb2", "bt2", "t3"]
+        self.layers = nn.ModuleDict({name: nn.Linear(8, 24) for name in names})
+        self.words, self.boxes, self.out = nn.Embedding(40, 8), nn.Linear(4, 8), nn.Linear(8, 2)
+        self.maps: dict[str, Tensor] = {}
+
+    def look(self, name: str, x: Tensor, y: Tensor) -> Tensor:
+        q, k, v = self.layers[name].weight.chunk(3)
+        split = lambda t: t.unflatten(-1, (2, 4)).transpose(1, 2)  # noqa: E731
+        probabilities = (split(x @ q.T) @ split(y @ k.T).mT / 2).softmax(-1)
+        self.maps[name] = probabilities
+        return (probabilities @ split(y @ v.T)).transpose(1, 2).flatten(2)
+
+    def forward(self, input_ids: Tensor, boxes: Tensor) -> Tensor:
+        t, b = self.words(input_ids), self.boxes(boxes)
+        for i in "12":
+            t, b = t + self.look(f"t{i}", t, t), b + self.look(f"b{i}", b, b)
+            t, b = t + self.look(f"tb{i}", t, b), b + self.look(f"bt{i}", b, t)
+        t = t + self.look("t3", t, t)
+        return self.out(t[:, 0])
+
+
+def test_gae_of_two_sequences_that_look_at_each_other() -> None:
+    model = shake(TwoSequences(), 0.5).double()
+    ids, boxes = torch.randint(0, 40, (2, 4)), torch.randn(2, 3, 4).double()
+    found = find("gae").apply(model, {"input_ids": ids, "boxes": boxes}, [0, 1])
+    for row, target in enumerate((0, 1)):
+        output = model(ids[row : row + 1], boxes[row : row + 1])
+        used = {name: one for name, one in model.maps.items() if name != "bt2"}  # nothing comes after it
+        grads = torch.autograd.grad(output[0, target], list(used.values()))
+        a = {name: cam(used[name][0].detach(), g[0]) for name, g in zip(used, grads, strict=True)}
+        tt, bb = torch.eye(4).double(), torch.eye(3).double()
+        tb, bt = torch.zeros(4, 3).double(), torch.zeros(3, 4).double()
+        for i in "12":
+            tt, tb = tt + a[f"t{i}"] @ tt, tb + a[f"t{i}"] @ tb
+            bb, bt = bb + a[f"b{i}"] @ bb, bt + a[f"b{i}"] @ bt
+            more_tb = normalised(tt).T @ a[f"tb{i}"] @ normalised(bb)
+            more_tt = a[f"tb{i}"] @ bt
+            if i == "1":
+                more_bt = normalised(bb).T @ a["bt1"] @ normalised(tt)
+                more_bb = a["bt1"] @ tb
+                bt, bb = bt + more_bt, bb + more_bb
+            tb, tt = tb + more_tb, tt + more_tt
+        tt, tb = tt + a["t3"] @ tt, tb + a["t3"] @ tb
+        tt[0, 0] = 0
+        torch.testing.assert_close(found.scores["input_ids"][row], tt[0], rtol=1e-6, atol=1e-10)
+        torch.testing.assert_close(found.scores["boxes"][row], tb[0], rtol=1e-6, atol=1e-10)
+
+
+def test_a_zero_row_is_no_nan() -> None:
+    """With gradients that are all negative the first layer adds nothing: 0/0 in the released code."""
+    model = shake(TwoSequences(), 0.5).double()
+    ids, boxes = torch.randint(0, 40, (1, 4)), torch.randn(1, 3, 4).double()
+    for target in (0, 1):
+        found = find("gae").apply(model, {"input_ids": ids, "boxes": boxes}, target)
+        assert all(torch.isfinite(one).all() for one in found.scores.values())
+
+
+def test_side_by_side_maps_are_no_stack() -> None:
+    class Twins(TwoSequences):
+        def forward(self, input_ids: Tensor, *_: Any) -> Tensor:  # type: ignore[override]
+            t = self.words(input_ids)
+            return self.out((t + self.look("t1", t, t) - self.look("t2", t, t))[:, 0])
+
+    model = shake(Twins())
+    assert len(attend(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0).maps) == 2
+    with pytest.raises(Error, match="several side by side"):
+        find("rollout").apply(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0)
