@@ -62,9 +62,28 @@ def test_compare_has_a_row_for_every_method(tmp_path: Path, capsys: pytest.Captu
     assert set(json.loads(capsys.readouterr().out)) == {"gi", "exact"}
 
 
+def test_a_method_that_does_not_apply_says_why_in_its_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import BartConfig, BartForSequenceClassification
+
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = BartConfig(vocab_size=12000, eos_token_id=3, pad_token_id=0, **sizes, **heads)
+    task = conserva.load()
+    BartForSequenceClassification(config).save_pretrained(tmp_path / "bart")
+    task.tokenizer.save_pretrained(tmp_path / "bart")
+    page = tmp_path / "bart.html"
+    assert main(["compare", "a joy.", "--model", str(tmp_path / "bart"), "--html", str(page)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "rollout is defined for one sequence that looks at itself" in out
+    assert "gae" in page.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").count("<section>") == len(conserva.methods())
+
+
 def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods"]) == 0
-    assert "ah+ln" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{out}" for name in conserva.methods())
+    assert "[steps=50, baseline=None]" in out
     assert main(["methods", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == conserva.methods()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,10 @@ EXPLAIN = """examples:
 COMPARE = """examples:
   conserva compare "has a lot of the virtues of eastwood at his best."
   conserva compare "a joy." --methods gi,ah+ln,exact --html compare.html"""
+
+METHODS = """A method's options stand in brackets, as they are when none is given. To choose others:
+  conserva explain "a joy." --method ig:steps=100
+  conserva compare "a joy." --methods random:seed=1,random:seed=2,rollout:rows=all"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--methods", help="which, as a,b,c (default: all)")
     _shared(compare)
 
-    methods = commands.add_parser("methods", help="list the methods")
+    methods = commands.add_parser("methods", help="list the methods", epilog=METHODS, **form)
     methods.add_argument("--json", action="store_true", help="as JSON")
     return parser
 
@@ -132,17 +136,18 @@ def _compare(given: argparse.Namespace) -> None:
         from .views.terminal import compare
 
         compare(rows)
-    _write(found, given)
+    _write(found, given, {name: one for name, one in rows.items() if isinstance(one, str)})
 
 
 def _methods(given: argparse.Namespace) -> None:
-    from .methods import methods
+    from .methods import methods, options
 
     if given.json:
         print(json.dumps(methods(), indent=2))
         return
     for name, summary in methods().items():
-        print(f"{name:<10}{summary}")
+        chosen = ", ".join(f"{key}={value}" for key, value in options(name).items())
+        print(f"{name:<14}{summary}" + (f" [{chosen}]" if chosen else ""))
 
 
 def _texts(given: argparse.Namespace) -> list[str]:
@@ -181,11 +186,11 @@ def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
     return one.visible() if given.hide_special else one
 
 
-def _write(found: Sequence[Explanation], given: argparse.Namespace) -> None:
+def _write(found: Sequence[Explanation], given: argparse.Namespace, refused: Mapping[str, str] | None = None) -> None:
     if given.html:
         from .views.html import page
 
-        given.html.write_text(page(found), encoding="utf-8")
+        given.html.write_text(page(found, refused), encoding="utf-8")
         print(f"wrote {given.html}", file=sys.stderr)
     if given.png:
         from .views.figure import draw

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from ..explanation import Explanation
@@ -46,15 +46,18 @@ PAGE = """<!doctype html>
 """
 
 
-def page(explanations: Sequence[Explanation]) -> str:
-    """Return a whole page. Its policy forbids it to load or run anything."""
+def page(explanations: Sequence[Explanation], refused: Mapping[str, str] | None = None) -> str:
+    """Return a whole page, with why methods were refused. Its policy forbids it to load or run anything."""
     title = escape(caption(explanations[0])) if explanations else "conserva"
-    return PAGE.format(title=title, body=fragment(explanations))
+    return PAGE.format(title=title, body=fragment(explanations, refused))
 
 
-def fragment(explanations: Sequence[Explanation]) -> str:
+def fragment(explanations: Sequence[Explanation], refused: Mapping[str, str] | None = None) -> str:
     """Return the part of a page that shows explanations, as notebooks take it."""
-    parts = "\n".join(_section(one) for one in explanations)
+    sections = [_section(one) for one in explanations]
+    for method, reason in (refused or {}).items():
+        sections.append(f'<section>\n<h2>{escape(method)}</h2>\n<p class="note">{escape(reason)}</p>\n</section>')
+    parts = "\n".join(sections)
     return f'<style>{STYLE}</style>\n<div class="conserva">\n{parts}\n</div>'
 
 
