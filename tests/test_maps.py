@@ -189,17 +189,17 @@ def test_the_places_that_are_read_are_found(reads: str, rows: list[int]) -> None
 
 
 class Convolved(Pooled):
-    """A convolution over places after the attention."""
+    """A convolution over places between two layers of attention."""
 
     def __init__(self) -> None:
         super().__init__("fused", "first")
         self.conv = nn.Conv1d(8, 8, 3, padding=1)
-        self.attend = Pooled("fused", "first")
 
     def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
         x = self.words(ids)
         x = x + F.scaled_dot_product_attention(x, x, x)
-        return self.out((x + self.conv(x.mT).mT)[:, 0])
+        x = x + self.conv(x.mT).mT
+        return self.out((x + F.scaled_dot_product_attention(x, x, x))[:, 0])
 
 
 class Linear(Pooled):

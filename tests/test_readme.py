@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+import conserva
+from conserva.methods.registry import options
+from test_maps import REFUSED as WITHOUT_MAPS
 from test_zoo import REFUSED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -45,3 +48,12 @@ def test_the_list_of_model_types_is_the_tested_one() -> None:
     for model_type, reason in REFUSED.items():
         assert f"`{model_type}`" in refused
         assert reason in refused
+
+
+def test_the_methods_and_their_options_are_the_real_ones() -> None:
+    listed = README.partition("## Methods")[2].partition("## Rule sets")[0]
+    for name in conserva.methods():
+        assert f"`{name}`" in listed
+        for option, value in options(name).items():
+            assert f"`{option}={value}`" in listed
+    assert f"`gae` serves {len(WORKING) - len(WITHOUT_MAPS)}." in listed

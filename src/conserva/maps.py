@@ -106,21 +106,19 @@ class MapRecorder(Propagation):
         leaves = self.sources.leaves if self.sources is not None else {}
         return [name.partition("#")[0] for name, x in leaves.items() if x is leaf]
 
-    def mixing(self) -> dict[str, bool]:
-        """Return the calls that mix places beside the attention maps; True where it is sure that they do.
+    def mixing(self) -> list[str]:
+        """Return the calls that may mix places beside the attention maps.
 
         Sounds and images become places by convolutions: there, only what comes after some attention counts.
         """
-        found: dict[str, bool] = {}
+        found: dict[str, None] = {}
         for node in self._passed - set(self.barriers):
             kind = str(node.name()).rpartition("::")[2]
-            sure = _mixes(kind, node)
-            if sure is not None:
+            if _may_mix(kind, node):
                 state = self.state(node)
                 if state.written or any("ids" in name for name in state.sequence):
-                    name = kind.partition("Backward")[0].lower()
-                    found[name] = found.get(name, False) or sure
-        return found
+                    found[kind.partition("Backward")[0].lower()] = None
+        return sorted(found)
 
     def leaks(self, number: Tensor, read: Tensor) -> bool:
         """Tell whether, with all attention cut off, a target still depends on other places than those it reads."""
@@ -131,7 +129,7 @@ class MapRecorder(Propagation):
         finally:
             for handle in cut:
                 handle.remove()
-        reached = [grad.ne(0).any(-1) for grad in grads]
+        reached = [grad.ne(0).any(-1) for grad in grads if grad.any()]
         return bool(read.all()) or any(one.shape != read.shape or bool((one & ~read).any()) for one in reached)
 
     def record(
@@ -160,13 +158,13 @@ class MapRecorder(Propagation):
         return isinstance(x, Tensor) and x.requires_grad and any(node in self.softmaxes for node in _near(x.grad_fn))
 
 
-def _mixes(kind: str, node: Any) -> bool | None:
-    """Tell whether a node surely mixes the places of a sequence; None if it surely does not."""
+def _may_mix(kind: str, node: Any) -> bool:
+    """Tell whether a node may mix the places of a sequence: along which axis it works is not to be seen."""
     if kind.startswith("Convolution"):
-        return True if any(size > 1 for size in node._saved_weight.shape[2:]) else None
+        return any(size > 1 for size in node._saved_weight.shape[2:])
     if kind.startswith(("Bmm", "Baddbmm")):  # linear attention, or a product within each place
-        return False if sum(before is not None for before, _ in node.next_functions) > 1 else None
-    return True if kind.startswith(("Cumsum", "Cumprod", "Fft")) else None
+        return sum(before is not None for before, _ in node.next_functions) > 1
+    return kind.startswith(("Cumsum", "Cumprod", "Fft"))
 
 
 def _near(node: Any) -> list[Any]:

@@ -16,7 +16,6 @@ from .errors import Error
 from .operations import READERS
 from .operations.elementwise import Functions, forget_trail
 from .operations.live import live, untouched
-from .operations.rows import move_axes
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Propagation(TorchFunctionMode):
 
     def _find_reader(self, func: Callable[..., Any]) -> Reader:
         name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
-        reader = move_axes if func in _TRANSPOSED else self.table.get(name)
+        reader = self.table["transpose"] if func in _TRANSPOSED else self.table.get(name)
         if reader is None:
             reader = untouched if name in ("__get__", "__set__", "") else self.reader_of_others(name)
         self._readers[func] = reader

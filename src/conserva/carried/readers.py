@@ -56,11 +56,9 @@ def _sum(context: Carrier, function: Callable[..., Any], input: Any, other: Any,
         return _step(value, a, b)
     if live(a) and live(b) and not _is_statistic(b, a) and not _is_statistic(a, b):
         if "rsub" in function.__name__:
-            a = carry(a, -a.detach())
-        elif "sub" in function.__name__:
-            b = carry(b, -b.detach())
-        if kwargs.get("alpha", 1) != 1:
-            b = carry(b, b.detach() * kwargs["alpha"])
+            a = carry(a, a.detach() * -kwargs.get("alpha", 1))
+        elif "sub" in function.__name__ or "alpha" in kwargs:
+            b = carry(b, b.detach() * kwargs.get("alpha", 1) * (-1 if "sub" in function.__name__ else 1))
         a, b = (x if x.shape == value.shape else x.expand(value.shape) for x in (a, b))
         return SharedSum.apply(a, b, [value], context.sample_axis(value))  # type: ignore[no-untyped-call]
     return carry(a if live(a) and not (live(b) and _is_statistic(a, b)) else b, value)
@@ -141,7 +139,9 @@ def _linear(
 ) -> Any:
     """Read `linear` and convolutions."""
     if live(weight):
-        raise Error(f"chefer has no rule for {function.__name__} with a weight that depends on the input.")
+        raise Error(
+            f"chefer and partial-lrp have no rule for {function.__name__} with a weight that depends on the input."
+        )
     if not live(input):
         return function(input, weight, bias, **how)
     value = _values(function, input, weight, bias, **how)
@@ -166,8 +166,10 @@ def _affine(
     a, b = (*factors, *named.values())
     made = _multiplied(torch.mm if function.__name__ == "addmm" else torch.bmm, a, b)
     if live(input):
-        return _sum(context, torch.add, _product(context, torch.mul, made, alpha), input * beta)
-    return carry(made, _values(function, input, a, b, beta=beta, alpha=alpha)) if live(made) else function(input, a, b)
+        scaled = _product(context, torch.mul, made, alpha), _product(context, torch.mul, input, beta)
+        return _sum(context, torch.add, *scaled)
+    value = _values(function, input, a, b, beta=beta, alpha=alpha)
+    return carry(made, value) if live(made) else value
 
 
 def _multiplied(call: Callable[[Any, Any], Tensor], a: Any, b: Any) -> Any:
@@ -210,8 +212,8 @@ def refused(context: Carrier, function: Callable[..., Any], *args: Any, **kwargs
     out = function(*args, **kwargs)
     if any(map(live, out if isinstance(out, (tuple, list)) else (out,))):
         raise Error(
-            f"chefer has no rule for {function.__name__}, which this model uses. The rules of gi, ah+ln, exact and "
-            "attnlrp reach it."
+            f"chefer and partial-lrp have no rule for {function.__name__}, which this model uses. The rules of gi, "
+            "ah+ln, exact and attnlrp reach it."
         )
     return out
 

@@ -138,12 +138,11 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
             raise Error(
                 f"The target does not depend on the attention of {type(model).__name__}: no gradient reaches it."
             )
-    for name, sure in mixing.items():
-        if sure or len(read) > 1 or recorder.leaks(number, next(iter(read.values()))):
-            raise Error(
-                f"{type(model).__name__} mixes its places by {name} beside attention: its maps do not tell the whole. "
-                "Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
-            )
+    if mixing and (len(read) > 1 or recorder.leaks(number, next(iter(read.values())))):
+        raise Error(
+            f"{type(model).__name__} mixes its places by {' and '.join(mixing)} beside attention: its maps do not "
+            "tell the whole. Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+        )
     logits = classes_of(output, samples)
     return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written)
 

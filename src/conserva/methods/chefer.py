@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from ..sources import Sources
 from ..targets import of_sample
 from .attended import Attended, attend, row_means, without_own
 from .attribution import Attribution
+
+Aggregate: TypeAlias = Callable[[Attended, list[Tensor]], Tensor]
+"""Makes one matrix of places of the relevance of every map."""
 
 
 def chefer(
@@ -47,7 +50,7 @@ def chefer(
         assert product is not None
         return product
 
-    return _one_or_all(model, inputs, target, aggregate)
+    return _one_or_all("chefer", model, inputs, target, aggregate)
 
 
 def partial_lrp(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
@@ -57,40 +60,31 @@ def partial_lrp(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> 
     """
 
     def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
-        attended.stack("partial-lrp")
         return relevance[-1].clamp(min=0).mean(1)
 
-    return _one_or_all(model, inputs, target, aggregate)
+    return _one_or_all("partial-lrp", model, inputs, target, aggregate)
 
 
-def _one_or_all(
-    model: nn.Module,
-    inputs: Mapping[str, Tensor],
-    target: Any,
-    aggregate: Callable[[Attended, list[Tensor]], Tensor],
-) -> Attribution:
+def _one_or_all(method: str, model: nn.Module, inputs: Any, target: Any, aggregate: Aggregate) -> Attribution:
     """Explain the batch, or one sample after the other where shapes do not tell them apart."""
     try:
-        return _explain(model, inputs, target, aggregate)
+        return _explain(method, model, inputs, target, aggregate)
     except Unbatchable:
         call = Inputs.of(model, inputs)
         alone = [call.sample(i) for i in range(call.samples())]
-        singles = [
-            _explain(
-                model, one.kwargs or one.args, [of_sample(target, i)] if not callable(target) else target, aggregate
-            )
-            for i, one in enumerate(alone)
-        ]
-    scores = {name: torch.cat([one.scores[name] for one in singles]) for name in singles[0].scores}
-    logits = None if singles[0].logits is None else torch.cat([one.logits for one in singles if one.logits is not None])
-    return Attribution(scores, torch.cat([one.output for one in singles]), logits)
+        targets = [target if callable(target) else [of_sample(target, i)] for i in range(len(alone))]
+    each = [
+        _explain(method, model, one.kwargs or one.args, wanted, aggregate)
+        for one, wanted in zip(alone, targets, strict=True)
+    ]
+    scores = {name: torch.cat([one.scores[name] for one in each]) for name in each[0].scores}
+    logits = None if each[0].logits is None else torch.cat([one.logits for one in each if one.logits is not None])
+    return Attribution(scores, torch.cat([one.output for one in each]), logits)
 
 
-def _explain(
-    model: nn.Module, inputs: Any, target: Any, aggregate: Callable[[Attended, list[Tensor]], Tensor]
-) -> Attribution:
+def _explain(method: str, model: nn.Module, inputs: Any, target: Any, aggregate: Aggregate) -> Attribution:
     attended = attend(model, inputs, target)
-    attended.stack("chefer")
+    attended.stack(method)
     matrix = aggregate(attended, map_relevance(attended, target))
     (sequence,) = attended.read
     return attended.attribution({sequence: row_means(without_own(matrix), attended.rows())})

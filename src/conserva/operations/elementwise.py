@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +30,11 @@ class Trail:
     source: Tensor
     function: int
     linear: bool
+    version: int = field(init=False)
+    """What tells a source that was changed in place since: it is no longer what the tensor came from."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", self.source._version)
 
 
 class Functions:
@@ -71,7 +76,7 @@ class Functions:
 def trail_of(x: Tensor) -> Trail:
     """Return where `x` comes from; a tensor without a trail is its own source."""
     trail = x.__dict__.get("conserva_trail")
-    return Trail(x, 0, True) if trail is None else trail
+    return Trail(x, 0, True) if trail is None or trail.source._version != trail.version else trail
 
 
 def forget_trail(x: object) -> None:
