@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 import conserva
 import zoo
+from conserva.maps import MapRecorder
 from conserva.methods.attended import attend
 from conserva.methods.registry import find
+from conserva.sources import Sources
 from test_zoo import BATCH_SENSITIVE, MODEL_TYPES, WORKING, made, mixture, one_of
 from tiny import Classifier, HandWritten, Translator, bert, llama, tokens
 
@@ -233,3 +235,17 @@ class Windowed(Pooled):
 def test_maps_that_do_not_tell_the_whole_are_refused(model: nn.Module, says: str, name: str) -> None:
     with pytest.raises(conserva.Error, match=says):
         find(name).apply(model, (torch.randint(0, 50, (3, 6)),), 0)
+
+
+def test_a_query_that_sees_nothing_takes_nothing() -> None:
+    model, ids = Pooled("fused", "first"), torch.randint(0, 50, (2, 5))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
+    attended = attend(model, (ids[:1], mask[:1]), 0)
+    torch.testing.assert_close(attended.output, model(ids[:1], mask[:1])[:, 0].detach())
+    recorded = MapRecorder(Sources({}, {}, False, ()), 2)
+    x = torch.randn(2, 1, 5, 4, requires_grad=True)
+    open_to = mask[:, None, None].bool()
+    with recorded:
+        found = F.scaled_dot_product_attention(x, x, x, open_to)
+    torch.testing.assert_close(found, F.scaled_dot_product_attention(x, x, x, open_to))
+    assert (found[1] == 0).all()
