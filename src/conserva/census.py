@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from .coverage import Coverage
-from .errors import Error
+from .errors import NotApplicable
 from .ledger import Books
 from .rules import RuleSet
 
@@ -45,11 +45,11 @@ def refuse_sealed(modules: Mapping[str, nn.Module]) -> None:
     for name, module in modules.items():
         where = f"module {name!r}" if name else "the model"
         if isinstance(module, torch.jit.ScriptModule):
-            raise Error(
+            raise NotApplicable(
                 f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch."
             )
         if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
-            raise Error(
+            raise NotApplicable(
                 f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile."
             )
 
@@ -63,16 +63,18 @@ def check_reached(
         _refuse_foreign(node, trusted)
         if isinstance(parameter := getattr(node, "variable", None), nn.Parameter):
             name = next((name for name, p in model.named_parameters() if p is parameter), "of another module")
-            raise Error(f"Parameter {name!r} was used outside the context's sight, so it is not read as a constant.")
+            raise NotApplicable(
+                f"Parameter {name!r} was used outside the context's sight, so it is not read as a constant."
+            )
     for kind, names in _NODES.items():
         missed = sorted({_name(node) for node in nodes if _name(node).startswith(names) and not _value_path_only(node)})
         if missed and getattr(rules, kind) == "freeze":
-            raise Error(
+            raise NotApplicable(
                 f"{kind} of {type(model).__name__} was not reached: the graph has {', '.join(missed)} under rule "
                 f"'freeze'. It was computed outside the context, or by a call that conserva does not read."
             )
     if not coverage.attention_seen:
-        raise Error(_no_attention(model))
+        raise NotApplicable(_no_attention(model))
     return nodes
 
 
@@ -101,15 +103,17 @@ def _no_attention(model: nn.Module) -> str:
 def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
     name = _name(node)
     if "CheckpointFunction" in name:
-        raise Error("The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False.")
+        raise NotApplicable(
+            "The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False."
+        )
     if "CompiledFunction" in name or "DifferentiableGraph" in name:
-        raise Error(
+        raise NotApplicable(
             f"A part of the model is compiled or scripted ({name}), so no rule reaches it: run it as plain PyTorch."
         )
     if isinstance(node, BackwardCFunction):
         function = type(node)._forward_cls  # type: ignore[attr-defined]
         if not function.__module__.startswith(_OWN) and function.__name__ not in trusted:
-            raise Error(
+            raise NotApplicable(
                 f"{function.__module__}.{function.__name__} is an autograd function that conserva cannot look into. "
                 f"To take its own gradient there pass trusted=[{function.__name__!r}]: right if it is linear, or an "
                 "activation under a rule set that differentiates activations. Attention and norms must be torch's own."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .errors import Error
+from .errors import NotApplicable
 from .operations import READERS
 from .operations.attention import softmax, written_out
 from .operations.linear import einsum, matrix_product
@@ -232,7 +232,7 @@ def _shaper(equation: str | None, first: bool, operand: Tensor, samples: int) ->
         if x.dim() == 3:  # one head, or samples and heads on one axis
             x = x.unflatten(0, (samples, -1)) if x.shape[0] % samples == 0 else x[None]  # type: ignore[no-untyped-call]
         if order is None or x.dim() != 4 or x.shape[0] != samples:
-            raise Error(
+            raise NotApplicable(
                 f"An attention map of shape {tuple(operand.shape)} does not tell, for {samples} sample(s), who looks "
                 "at whom: the model attends within windows or blocks, or folds its axes. Methods that need attention "
                 "maps do not apply to it; relevance does (gi, ah+ln, exact, ...)."

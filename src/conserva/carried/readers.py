@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import Error
+from ..errors import NotApplicable
 from ..maps import PRODUCTS, factors_of
 from ..operations import composites, lookup, rows
 from ..operations.attention import written_out
@@ -139,7 +139,7 @@ def _linear(
 ) -> Any:
     """Read `linear` and convolutions."""
     if live(weight):
-        raise Error(
+        raise NotApplicable(
             f"chefer and partial-lrp have no rule for {function.__name__} with a weight that depends on the input."
         )
     if not live(input):
@@ -211,7 +211,7 @@ def refused(context: Carrier, function: Callable[..., Any], *args: Any, **kwargs
     """Refuse a call that has no rule, if its result would carry relevance."""
     out = function(*args, **kwargs)
     if any(map(live, out if isinstance(out, (tuple, list)) else (out,))):
-        raise Error(
+        raise NotApplicable(
             f"chefer and partial-lrp have no rule for {function.__name__}, which this model uses. The rules of gi, "
             "ah+ln, exact and attnlrp reach it."
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import census
-from ..errors import Error
+from ..errors import Error, NotApplicable
 from ..forward import forward
 from ..inputs import Inputs
 from ..maps import Map, MapRecorder
@@ -54,7 +54,7 @@ class Attended:
             queries, keys = self.probabilities(one).shape[2:]
             for sequence, size in ((one.query.sequence, queries), (one.key.sequence, keys)):
                 if found.setdefault(sequence, size) != size:
-                    raise Error(
+                    raise NotApplicable(
                         f"A sequence of {type(self.model).__name__} has {found[sequence]} places in one layer and "
                         f"{size} in another: it cannot be followed from layer to layer."
                     )
@@ -68,19 +68,21 @@ class Attended:
         """Return the maps if they are layers in which one sequence looks at itself; else say why they are not."""
         name = type(self.model).__name__
         if len({one.query.sequence for one in self.maps}) > 1 or not all(one.is_self for one in self.maps):
-            raise Error(
+            raise NotApplicable(
                 f"{method} is defined for one sequence that looks at itself; in {name} one sequence also looks at "
                 "another. gae is defined there too."
             )
         sizes = {tuple(self.probabilities(one).shape[2:]) for one in self.maps}
         if len(sizes) > 1 or len(set(next(iter(sizes)))) > 1:
-            raise Error(
+            raise NotApplicable(
                 f"{method} needs every layer to look from all places at all places; in {name} the maps have "
                 f"{', '.join(f'{q} x {k}' for q, k in sorted(sizes))} places."
             )
         for below, above in itertools.pairwise(self.maps):
             if below.number not in above.query.written:
-                raise Error(f"{method} needs one map after the other; a layer of {name} has several side by side.")
+                raise NotApplicable(
+                    f"{method} needs one map after the other; a layer of {name} has several side by side."
+                )
         return list(self.maps)
 
     def rows(self) -> Tensor:
@@ -118,7 +120,7 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
         maps = _behind(recorder.maps, written)
         _refuse_mingled(model, recorder.maps, maps)
         if not maps:
-            raise Error(
+            raise NotApplicable(
                 f"{type(model).__name__} gives no attention maps: no softmax of it is multiplied with values. Methods "
                 "that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
             )
@@ -139,7 +141,7 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
                 f"The target does not depend on the attention of {type(model).__name__}: no gradient reaches it."
             )
     if mixing and (len(read) > 1 or recorder.leaks(number, next(iter(read.values())))):
-        raise Error(
+        raise NotApplicable(
             f"{type(model).__name__} mixes its places by {' and '.join(mixing)} beside attention: its maps do not "
             "tell the whole. Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
         )
@@ -154,7 +156,7 @@ def _refuse_windows(call: Inputs, maps: Sequence[Map], gradients: Mapping[int, T
         for state, places in zip((one.query, one.key), gradients[one.number].shape[2:], strict=True):
             ids = [features[name] for name in state.sequence if not features[name].is_floating_point()]
             if len(ids) == 1 and places < ids[0].shape[-1] and not (state is one.query and places == 1):
-                raise Error(
+                raise NotApplicable(
                     f"An attention map has {places} places for {ids[0].shape[-1]} tokens: the model attends within "
                     "windows or shortens its sequence. Methods that need maps do not apply to it; relevance does."
                 )
@@ -165,7 +167,7 @@ def _refuse_mingled(model: nn.Module, known: Sequence[Map], maps: Sequence[Map])
     for one in maps:
         for state in (one.query, one.key):
             if any(known[number].query.sequence != state.sequence for number in state.written):
-                raise Error(
+                raise NotApplicable(
                     f"{type(model).__name__} puts what one sequence became among the places of another, as an image "
                     "among words: attention maps do not tell which place came from which. relevance does (gi, ...)."
                 )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..errors import Error
+from ..errors import Error, NotApplicable
 
 Job: TypeAlias = tuple[list[np.ndarray], list[int]]
 """The layers of one sample, and the tokens whose flows are asked for."""
@@ -57,8 +57,10 @@ def _searched(jobs: list[Job]) -> list[np.ndarray]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     seconds = [len(s) * len(m[0]) * (len(m) - 2) * m[0].size * SECONDS_A_CAPACITY for m, s in jobs]
     if cores == 1 or sum(seconds) < WORTH_SHARING:
-        from .maxflow import searched_flow
-
+        try:
+            from .maxflow import searched_flow
+        except ImportError:
+            raise NotApplicable("a-flow through three layers or more needs igraph: pip install igraph.") from None
         return [searched_flow(matrices, sources) for matrices, sources in jobs]
     units = [(i, source) for i, (_, sources) in enumerate(jobs) for source in sources]
     parts = [_grouped(units[core::cores]) for core in range(min(cores, len(units)))]

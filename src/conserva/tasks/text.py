@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import Error
 from ..fingerprint import fingerprint
 from ..targets import labels_of
+from .masking import mask_of, masked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,6 +92,27 @@ class Text:
         for token in self.tokenizer.convert_ids_to_tokens(list(ids)):
             plain = self.tokenizer.convert_tokens_to_string([token]).strip()
             yield plain if plain and "\ufffd" not in plain else str(token)
+
+    def mask(self, given: str | None, preferred: Sequence[str]) -> str:
+        """Return what stands for tokens that are taken away: what was given, or the first preferred one there is."""
+        return mask_of(self.tokenizer, given, preferred)
+
+    def masked(self, encoded: Encoded, kept: np.ndarray, mask: str) -> dict[str, np.ndarray]:
+        """Return the text as the model sees it with some tokens taken away: for each row those that are kept."""
+        return masked(self.tokenizer, np.array(encoded.ids), kept, mask)
+
+    def stack(self, rows: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tensor]:
+        """Put rows that `masked` made side by side, padded on the right to the longest."""
+        width = max(len(row["input_ids"]) for row in rows)
+        pads = {"input_ids": self.tokenizer.pad_token_id or 0, "attention_mask": 0}
+        device = next(self.model.parameters()).device
+        stacked = {}
+        for name, pad in pads.items():
+            whole = np.full((len(rows), width), pad, dtype=np.int64)
+            for i, row in enumerate(rows):
+                whole[i, : len(row[name])] = row[name]
+            stacked[name] = torch.from_numpy(whole).to(device)
+        return stacked
 
     def batch(self, encoded: Sequence[Encoded]) -> dict[str, Tensor]:
         """Put texts side by side, padded on the right to the longest."""

@@ -1,0 +1,94 @@
+"""Protocols: which features are taken away, how many at a time, and what is watched."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import Error
+
+TARGETS = ("predicted", "true")
+ERASER_PERCENT = (1, 5, 10, 20, 50)
+"""The shares of features over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020)."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How features are taken away. `paper` is Ali et al.'s (2022), `default` leaves special tokens in their place."""
+
+    name: str
+    special: bool
+    """Whether special tokens are taken away like others."""
+    target: str
+    """The class that is explained and watched: the predicted or the true one."""
+    masks: tuple[str, ...]
+    """What stands for a feature that was taken away, if nothing else is said: the first that the task has."""
+    steps: int = 10
+    """In how many steps all features go or come: a curve has one point more."""
+
+    def counts(self, features: int) -> np.ndarray:
+        """Return how many features each point of a curve is about: ceil(k N / steps), in whole numbers."""
+        return -(-np.arange(self.steps + 1) * features // self.steps)
+
+    def fractions(self) -> tuple[float, ...]:
+        """Return the shares of the features at the points of a curve."""
+        return tuple(k / self.steps for k in range(self.steps + 1))
+
+
+PROTOCOLS = {
+    "default": Protocol("default", special=False, target="predicted", masks=("mask", "drop")),
+    "paper": Protocol("paper", special=True, target="true", masks=("unk", "mask", "pad")),
+}
+
+
+def protocol_of(name: str, target: str | None, labelled: bool) -> Protocol:
+    """Return a protocol by name, with its target or the one that was given."""
+    if name not in PROTOCOLS:
+        raise Error(f"protocol={name!r} is none of {', '.join(PROTOCOLS)}.")
+    found = PROTOCOLS[name]
+    wanted = target or found.target
+    if wanted not in TARGETS:
+        raise Error(f"target={target!r} is none of {', '.join(TARGETS)}.")
+    if wanted == "true" and not labelled:
+        raise Error(
+            f"protocol={name!r} watches the true class, but the data has no labels: give them, or target='predicted'."
+        )
+    return replace(found, target=wanted)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows that one method needs of one sample: for each which features are kept, and where its points are."""
+
+    kept: np.ndarray
+    activation: slice
+    pruning: slice
+    without_top: slice
+    only_top: slice
+
+
+def plan(scores: np.ndarray, maskable: np.ndarray, protocol: Protocol) -> Plan:
+    """Order the features by their scores, and write down which of them each point keeps.
+
+    Activation adds the highest scores first; pruning takes the smallest |scores| first; ties go by place.
+    """
+    places = np.flatnonzero(maskable)
+    count = len(places)
+    falling = places[np.argsort(-scores[places], kind="stable")]
+    by_size = places[np.argsort(np.abs(scores[places]), kind="stable")]
+    counts = protocol.counts(count)
+    tops = [-(-percent * count // 100) for percent in ERASER_PERCENT]
+    added = [_kept(maskable, falling[n:]) for n in counts]
+    pruned = [_kept(maskable, by_size[:n]) for n in counts]
+    without = [_kept(maskable, falling[:n]) for n in tops]
+    only = [_kept(maskable, falling[n:]) for n in tops]
+    ends = np.cumsum([0, len(added), len(pruned), len(without), len(only)])
+    return Plan(np.array([*added, *pruned, *without, *only]), *(slice(a, b) for a, b in itertools.pairwise(ends)))
+
+
+def _kept(maskable: np.ndarray, removed: np.ndarray) -> np.ndarray:
+    kept = np.ones(len(maskable), dtype=bool)
+    kept[removed] = False
+    return kept

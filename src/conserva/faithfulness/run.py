@@ -1,0 +1,255 @@
+"""From a task, data and methods to an evaluation."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Error, NotApplicable
+from ..methods import Method, find, methods
+from ..tasks.text import Text
+from .evaluation import Evaluation
+from .journal import Journal
+from .measure import LEAVE_ONE_OUT, attributions, clean_logits, curves, leave_one_out
+from .protocol import ERASER_PERCENT, Protocol, protocol_of
+from .samples import Sample, as_labelled, encode, fingerprint
+from .statistics import RESAMPLES
+from .stream import Stream
+from .summary import summarise
+
+
+def evaluate(
+    task: Text,
+    data: Any,
+    methods: Sequence[str] | None = None,
+    *,
+    protocol: str = "default",
+    target: str | None = None,
+    mask: str | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    random_seeds: int = 5,
+    reference: bool = True,
+    truncate: bool = False,
+    out: str | Path | None = None,
+    batch_size: int = 32,
+    tokens: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Measure how faithful methods are to a model, on the same samples.
+
+    Parameters
+    ----------
+    task
+        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
+    data
+        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label).
+    methods
+        Names as in `conserva.methods()`, options included; None for all.
+    protocol
+        "default": special tokens stay, the predicted class is watched. "paper": as Ali et al. (2022) ran it, special
+        tokens go like others, the true class is watched.
+    target
+        "predicted" or "true", to change the protocol's class.
+    mask
+        What stands for tokens that are taken away: "unk", "mask", "pad", or "drop" to hide them from attention. None
+        for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper.
+    count
+        How many samples are drawn from the data; None for all.
+    seed
+        Decides the draw and the bootstrap.
+    random_seeds
+        How many random orders `random` is averaged over.
+    reference
+        Whether leave-one-out, which asks the model itself, is measured as a yardstick.
+    truncate
+        Whether texts longer than the model takes are cut; otherwise they are refused.
+    out
+        A folder for what is done so far: a run that was stopped goes on there.
+    batch_size
+        How many texts are explained at once.
+    tokens
+        How many tokens a batch of masked inputs has; it shrinks by itself when memory runs out.
+    progress
+        Called with the number of samples done, and of all.
+    """
+    if not isinstance(task, Text):
+        raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
+    whole = as_labelled(data)
+    data_taken = whole.take(count, seed)
+    found_protocol = protocol_of(protocol, target, data_taken.labels is not None)
+    mask = task.mask(mask, found_protocol.masks)
+    if mask == "drop" and found_protocol.special:
+        raise Error("mask='drop' with protocol='paper' would hide every token: choose another mask or protocol.")
+    chosen = _chosen(methods, random_seeds)
+    classes = _classes(task)
+    samples = encode(task, data_taken, classes, truncate)
+    settings = {
+        "protocol": _shown(found_protocol),
+        "mask": mask,
+        "methods": [one.name for one in chosen],
+        "reference": reference,
+        "data": fingerprint(samples),
+        "weights": task.fingerprint,
+        "versions": {name: metadata.version(name) for name in ("conserva", "torch", "transformers")},
+    }
+    journal = Journal(None if out is None else Path(out), settings)
+    try:
+        run = _Run(task, found_protocol, mask, chosen, reference, journal, Stream(task, tokens))
+        run.all(samples, batch_size, progress)
+    finally:
+        journal.close()
+    scored = [journal.scores[one.number] for one in samples]
+    measured = [journal.curves[one.number] for one in samples]
+    results, pairs = summarise(scored, measured, found_protocol, seed)
+    right = [one.label == int(np.argmax(found["logits"])) for one, found in zip(samples, scored, strict=True)]
+    return Evaluation(
+        methods=results,
+        pairs=pairs,
+        protocol={**_shown(found_protocol), "mask": mask, "eraser_percent": list(ERASER_PERCENT)},
+        samples=len(samples),
+        accuracy=None if data_taken.labels is None else sum(right) / len(right),
+        model=task.name,
+        data=whole.source,
+        refused=dict(scored[0]["refused"]),
+        provenance={
+            **settings["versions"],  # type: ignore[dict-item]
+            "python": platform.python_version(),
+            "weights": task.fingerprint,
+            "data": settings["data"],
+            "seed": seed,
+            "random_seeds": random_seeds,
+            "resamples": RESAMPLES,
+            "dtype": str(next(task.model.parameters()).dtype).removeprefix("torch."),
+            "methods": {one.name: dict(one.options) for one in chosen},
+        },
+    )
+
+
+def _shown(protocol: Protocol) -> dict[str, Any]:
+    return {key: value for key, value in asdict(protocol).items() if key != "masks"}
+
+
+def _chosen(names: Sequence[str] | None, random_seeds: int) -> list[Method]:
+    """Return the methods that were named, `random` once for each seed."""
+    if random_seeds < 1:
+        raise Error(f"random_seeds={random_seeds}: random needs one or more.")
+    wanted = list(methods()) if names is None else list(names)
+    if not wanted:
+        raise Error("methods=[] names none: give some of conserva.methods(), or None for all.")
+    expanded = [
+        each
+        for name in wanted
+        for each in ([f"random:seed={seed}" for seed in range(random_seeds)] if name == "random" else [name])
+    ]
+    found = {one.name: one for one in map(find, expanded)}
+    return list(found.values())
+
+
+def _classes(task: Text) -> int:
+    classes = len(task.labels) or int(getattr(getattr(task.model, "config", None), "num_labels", 0))
+    if classes < 2:
+        raise Error(f"{task.name} has {classes} class(es): curves need the probability of one among several.")
+    return classes
+
+
+class _Run:
+    """The work of an evaluation, in parts that are the same whether it runs at once or goes on after a stop."""
+
+    def __init__(
+        self,
+        task: Text,
+        protocol: Protocol,
+        mask: str,
+        chosen: Sequence[Method],
+        reference: bool,
+        journal: Journal,
+        stream: Stream,
+    ) -> None:
+        self.task, self.protocol, self.mask = task, protocol, mask
+        self.chosen, self.reference = list(chosen), reference
+        self.journal, self.stream = journal, stream
+        self.refused: dict[str, str] = {}
+        for found in journal.scores.values():
+            self.refused.update(found["refused"])
+
+    def all(self, samples: Sequence[Sample], batch_size: int, progress: Callable[[int, int], None] | None) -> None:
+        """Measure all samples, those of equal length together."""
+        order = sorted(samples, key=lambda one: len(one.encoded))
+        done = len(self.journal.curves)
+        if progress is not None:
+            progress(done, len(samples))
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            if any(one.number not in self.journal.scores for one in batch):
+                self._score(batch)
+            for part in self._parts(batch):
+                if all(one.number in self.journal.curves for one in part):
+                    continue
+                known = [self.journal.scores[one.number] for one in part]
+                found = curves(self.task, self.stream, part, known, self.protocol, self.mask)
+                for one, points in zip(part, found, strict=True):
+                    if one.number not in self.journal.curves:
+                        self.journal.add_curves(one.number, {"methods": points})
+                        done += 1
+                if progress is not None:
+                    progress(done, len(samples))
+
+    def _score(self, batch: Sequence[Sample]) -> None:
+        """Explain a batch by every method that applies."""
+        logits = clean_logits(self.task, self.stream, batch, self.mask)
+        labels = [one.label for one in batch]
+        wanted = labels if self.protocol.target == "true" else logits.argmax(-1).tolist()
+        targets = [int(one) for one in wanted if one is not None]
+        numbers = [float(row[target]) for row, target in zip(logits, targets, strict=True)]
+        scores: dict[str, list[np.ndarray]] = {}
+        for method in self.chosen:
+            if method.name in self.refused:
+                continue
+            try:
+                scores[method.name], _ = attributions(self.task, method, batch, targets)
+            except NotApplicable as reason:
+                if self.journal.scores:
+                    raise Error(f"{method.name} applied to other samples, but here: {reason}") from None
+                self.refused[method.name] = str(reason)
+        if not scores:
+            raise Error(f"No method applies to {self.task.name}: {next(iter(self.refused.values()))}")
+        if self.reference:
+            scores[LEAVE_ONE_OUT] = [
+                leave_one_out(self.task, self.stream, one, self.protocol, self.mask, target, number)
+                for one, target, number in zip(batch, targets, numbers, strict=True)
+            ]
+        for i, one in enumerate(batch):
+            if one.number not in self.journal.scores:
+                self.journal.add_scores(
+                    one.number,
+                    {
+                        "text": one.encoded.text,
+                        "label": one.label,
+                        "target": targets[i],
+                        "output": numbers[i],
+                        "logits": logits[i].tolist(),
+                        "scores": {name: each[i].tolist() for name, each in scores.items()},
+                        "refused": self.refused,
+                    },
+                )
+
+    def _parts(self, batch: Sequence[Sample]) -> Iterator[list[Sample]]:
+        """Yield samples whose rows together fill a batch of the stream; the same ones in every run."""
+        rows = (len(self.chosen) + self.reference) * (2 * (self.protocol.steps + 1) + 2 * len(ERASER_PERCENT))
+        part: list[Sample] = []
+        size = 0
+        for one in batch:
+            part.append(one)
+            size += rows * len(one.encoded)
+            if size >= self.stream.tokens:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part

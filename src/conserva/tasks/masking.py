@@ -1,0 +1,42 @@
+"""Taking features away from a text: which may go, and what stands in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import Error
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MASKS = ("unk", "mask", "pad", "drop")
+"""What stands for a token that was taken away: the tokenizer's unknown, mask or pad token; or nothing looks at it."""
+
+
+def mask_of(tokenizer: PreTrainedTokenizerBase, given: str | None, preferred: Sequence[str]) -> str:
+    """Return the mask that was given, or the first of the preferred ones that the tokenizer has."""
+    if given is not None and given not in MASKS:
+        raise Error(f"mask={given!r} is none of {', '.join(MASKS)}.")
+    there = [mask for mask in MASKS if mask == "drop" or _id_of(tokenizer, mask) is not None]
+    for mask in [given] if given is not None else preferred:
+        if mask in there:
+            return mask
+    wanted = given or ", ".join(preferred)
+    raise Error(f"mask={wanted!r}: the tokenizer has no such token. Choose one of {', '.join(there)}.")
+
+
+def masked(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, kept: np.ndarray, mask: str) -> dict[str, np.ndarray]:
+    """Return a text with other tokens kept in each row: ids and attention mask, rows x tokens."""
+    if mask == "drop":
+        return {"input_ids": np.broadcast_to(ids, kept.shape), "attention_mask": kept.astype(np.int64)}
+    return {
+        "input_ids": np.where(kept, ids, _id_of(tokenizer, mask) or 0),
+        "attention_mask": np.ones(kept.shape, dtype=np.int64),
+    }
+
+
+def _id_of(tokenizer: PreTrainedTokenizerBase, mask: str) -> int | None:
+    return getattr(tokenizer, f"{mask}_token_id", None)
