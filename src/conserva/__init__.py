@@ -3,11 +3,24 @@
 from .errors import Error
 from .explain import explain
 from .explanation import Explanation
+from .faithfulness import Evaluation
+from .faithfulness.run import evaluate
 from .loading import load
 from .methods import methods
 from .propagation import rules
 from .relevance import relevance
 from .tasks import Text
 
-__all__ = ["Error", "Explanation", "Text", "explain", "load", "methods", "relevance", "rules"]
+__all__ = [
+    "Error",
+    "Evaluation",
+    "Explanation",
+    "Text",
+    "evaluate",
+    "explain",
+    "load",
+    "methods",
+    "relevance",
+    "rules",
+]
 __version__ = "0.1.0"

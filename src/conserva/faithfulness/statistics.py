@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -13,36 +14,48 @@ LEVEL = 0.95
 
 
 class Bootstrap:
-    """Draws samples with replacement, the same draws for every method, so that differences are paired."""
+    """Draws samples with replacement, the same draws for every method, so that differences are paired.
+
+    Columns are added first and drawn all at once: `add` returns where they are, `interval` and `curve` read them.
+    """
 
     def __init__(self, samples: int, seed: int = 0, resamples: int = RESAMPLES) -> None:
         self.samples, self.seed, self.resamples = samples, seed, resamples
+        self._columns: list[np.ndarray] = []
+        self._width = 0
 
-    def _draws(self) -> Iterator[np.ndarray]:
-        """Yield how often each sample is drawn, in parts that fit into memory; rows are draws."""
+    def add(self, values: np.ndarray) -> slice:
+        """Take columns in; rows are samples."""
+        self._columns.append(values)
+        self._width += values.shape[1]
+        return slice(self._width - values.shape[1], self._width)
+
+    @cached_property
+    def _found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mean of each column, and the bounds of its percentile interval."""
+        values = np.concatenate(self._columns, axis=1)
         rng = np.random.default_rng(self.seed)
-        at_once = max(1, min(self.resamples, 4_000_000 // self.samples))
         even = np.full(self.samples, 1 / self.samples)
-        for start in range(0, self.resamples, at_once):
-            yield rng.multinomial(self.samples, even, min(at_once, self.resamples - start)) / self.samples
-
-    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the percentile interval of the mean of each column; rows are samples."""
-        means = np.concatenate([draw @ values for draw in self._draws()])
+        at_once = max(1, 4_000_000 // self.samples)
+        means = np.concatenate(
+            [
+                rng.multinomial(self.samples, even, min(at_once, self.resamples - start)) / self.samples @ values
+                for start in range(0, self.resamples, at_once)
+            ]
+        )
         tail = (1 - LEVEL) / 2
         low, high = np.quantile(means, [tail, 1 - tail], axis=0)
-        return low, high
+        return values.mean(0), low, high
 
-    def intervals(self, columns: np.ndarray) -> list[Interval]:
+    def intervals(self, where: slice) -> list[Interval]:
         """Return the mean and interval of each column."""
-        low, high = self.bounds(columns)
-        means = columns.mean(0)
-        return [Interval(float(m), float(a), float(b)) for m, a, b in zip(means, low, high, strict=True)]
+        columns = zip(*(found[where].tolist() for found in self._found), strict=True)
+        return [Interval(*column) for column in columns]
 
-    def curve(self, fractions: Sequence[float], values: np.ndarray) -> Curve:
-        """Return the mean curve with its band; rows are samples."""
-        low, high = self.bounds(values)
-        return Curve(tuple(fractions), tuple(values.mean(0).tolist()), tuple(low.tolist()), tuple(high.tolist()))
+    def curve(self, fractions: Sequence[float], where: slice) -> Curve:
+        """Return the mean curve with its band."""
+        mean, low, high = (tuple(found[where].tolist()) for found in self._found)
+        return Curve(tuple(fractions), mean, low, high)
 
 
 def area(values: np.ndarray, fractions: Sequence[float]) -> np.ndarray:

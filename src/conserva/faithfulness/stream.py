@@ -14,7 +14,7 @@ from ..tasks.text import Text
 Row = Mapping[str, np.ndarray]
 """One input as the model sees it: its ids, its attention mask."""
 
-ON_CPU, ON_GPU = 1536, 65536
+ON_CPU, ON_GPU = 2048, 65536
 """Tokens in a batch. On a CPU small batches stay in its caches; on a GPU large ones fill it."""
 
 

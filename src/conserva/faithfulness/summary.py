@@ -42,14 +42,26 @@ def summarise(
         for row, names in rows.items()
     }
     areas = {row: _areas(found, fractions) for row, found in points.items()}
-    intervals = bootstrap.intervals(np.concatenate([areas[row] for row in rows], axis=1))
-    results = []
-    for i, (row, names) in enumerate(rows.items()):
-        own = dict(zip(METRICS, intervals[i * len(METRICS) : (i + 1) * len(METRICS)], strict=True))
-        curves = {name: bootstrap.curve(fractions, points[row][name]) for name in CURVES}
-        kept = _conservation(scored, names[0])
-        results.append(MethodResult(row, **own, conservation=kept, curves=curves, reference=row == LEAVE_ONE_OUT))
-    return tuple(results), _pairs(bootstrap, areas)
+    pairs = list(itertools.combinations(rows, 2))
+    own = {row: bootstrap.add(areas[row]) for row in rows}
+    bands = {row: {name: bootstrap.add(points[row][name]) for name in CURVES} for row in rows}
+    between = {(a, b): bootstrap.add(areas[a] - areas[b]) for a, b in pairs}
+    results = [
+        MethodResult(
+            row,
+            **dict(zip(METRICS, bootstrap.intervals(own[row]), strict=True)),
+            conservation=_conservation(scored, names[0]),
+            curves={name: bootstrap.curve(fractions, band) for name, band in bands[row].items()},
+            reference=row == LEAVE_ONE_OUT,
+        )
+        for row, names in rows.items()
+    ]
+    differences = [
+        Pair(metric, a, b, one.mean, one.low, one.high)
+        for (a, b), where in between.items()
+        for metric, one in zip(METRICS, bootstrap.intervals(where), strict=True)
+    ]
+    return tuple(results), tuple(differences)
 
 
 def _areas(found: Mapping[str, np.ndarray], fractions: Sequence[float]) -> np.ndarray:
@@ -61,12 +73,3 @@ def _areas(found: Mapping[str, np.ndarray], fractions: Sequence[float]) -> np.nd
 def _conservation(scored: Sequence[Mapping[str, Any]], name: str) -> Conservation:
     outputs = np.array([one["output"] for one in scored])
     return conservation(outputs, np.array([sum(one["scores"][name]) for one in scored]))
-
-
-def _pairs(bootstrap: Bootstrap, areas: Mapping[str, np.ndarray]) -> tuple[Pair, ...]:
-    pairs = list(itertools.combinations(areas, 2))
-    if not pairs:
-        return ()
-    found = bootstrap.intervals(np.concatenate([areas[a] - areas[b] for a, b in pairs], axis=1))
-    names = [(metric, a, b) for a, b in pairs for metric in METRICS]
-    return tuple(Pair(*name, one.mean, one.low, one.high) for name, one in zip(names, found, strict=True))

@@ -52,6 +52,9 @@ PANELS = (
     ("activation", "auac", "features shown, highest scores first", "probability of the target"),
     ("pruning", "au_mse", "features removed, smallest |scores| first", "squared change of the logits"),
 )
+PADS: dict[str, Any] = {"w_pad": 0.06, "h_pad": 0.07}
+"""The margins of a figure, in inches."""
+
 POINTS = 250
 """A scatter of more points looks the same, and makes a page heavy."""
 
@@ -108,7 +111,8 @@ def _figure(width: float, height: float) -> Figure:
     except ImportError:
         raise Error("A picture needs matplotlib: pip install 'conserva[figures]'.") from None
 
-    figure = Figure(figsize=(width, height), dpi=200, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=200)
+    figure.set_layout_engine("constrained", **PADS)
     FigureCanvasAgg(figure)
     return figure
 
@@ -119,7 +123,7 @@ def _caption(figure: Figure, text: str) -> None:
     lines = fill(text.replace(" · ", "\N{NO-BREAK SPACE}· "), round(width * 19))
     more = 0.14 * (lines.count("\n") + 1) + 0.12
     figure.set_size_inches(width, height + more)
-    figure.set_layout_engine("constrained", rect=(0, more / (height + more), 1, height / (height + more)))
+    figure.set_layout_engine("constrained", rect=(0, more / (height + more), 1, height / (height + more)), **PADS)
     figure.text(0.1 / width, 0.06 / height, _shown(lines), fontsize=7, color=NOTE, va="bottom", linespacing=1.35)
 
 
@@ -205,7 +209,7 @@ def _scatters(evaluation: Evaluation) -> Figure:
     methods = evaluation.methods
     across = min(4, max(2, len(methods)))
     down = max(1, ceil(len(methods) / across))
-    figure = _figure(2.15 * across, 2.3 * down)
+    figure = _figure(2.15 * across, 2.4 * down + 0.35)
     seen = [one.conservation for one in methods if _on_scale(one)] or [one.conservation for one in methods]
     values = [value for one in seen for value in (*one.outputs, *one.sums)] or [0.0, 1.0]
     room = 0.05 * (max(values) - min(values)) or 1.0
@@ -234,7 +238,7 @@ def _scatter(axes: Axes, one: MethodResult, limits: tuple[float, float], colour:
     every = max(1.0, len(books.sums) / POINTS)
     drawn = [int(i * every) for i in range(min(POINTS, len(books.sums)))]
     points = [books.outputs[i] for i in drawn], [books.sums[i] for i in drawn]
-    axes.plot(*points, "o", markersize=2.4, color=colour, alpha=0.5, markeredgewidth=0)
+    axes.plot(*points, "o", markersize=2.4, color=colour, alpha=0.6, markeredgewidth=0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
     axes.set_xlim(limits)
