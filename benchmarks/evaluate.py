@@ -1,7 +1,7 @@
 """What an evaluation costs: samples per second of `conserva.evaluate` against a loop over single inputs.
 
 The loop does what the released code of Ali et al. (2022) does: batch 1, nothing remembered, an attribution for each
-curve, a forward pass for each point of it. Same model, same sentences, same methods, same protocol; both must find the same.
+of the two curves, a forward pass for each point. Same model, sentences, methods and protocol; both must find the same.
 `python benchmarks/evaluate.py` prints the ratio of medians and writes benchmarks/results/evaluate.json.
 """
 
@@ -76,7 +76,7 @@ def one_at_a_time(task: conserva.Text, text: str, methods: tuple[str, ...]) -> d
         points = {"activation": [probability(falling[n:]) for n in counts]}
         rising = order(name, by_size=True)
         points["pruning"] = [float((logits(rising[:n]) - clean).square().sum()) for n in counts]
-        falling, whole = order(name, by_size=False), float(clean.softmax(-1)[target])
+        whole = float(clean.softmax(-1)[target])
         points["comprehensiveness"] = [whole - probability(falling[:n]) for n in tops]
         points["sufficiency"] = [whole - probability(falling[n:]) for n in tops]
         found[name] = points

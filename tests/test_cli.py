@@ -148,3 +148,21 @@ def test_interrupting_leaves_no_traceback(tmp_path: Path) -> None:
     assert running.returncode == 130
     assert "Traceback" not in err
     assert "interrupted" in err
+
+
+def test_progress_outside_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from conserva.cli import progress
+
+    clock = iter([0.0, 1.0, 40.0, 50.0, 8000.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress("evaluating") as say:
+        for done in (5, 10, 15, 20):
+            say(done, 1000)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "evaluating: 10 of 1000, 2.2 h left",
+        "evaluating: 20 of 1000, 145.2 h left",
+    ]

@@ -101,7 +101,7 @@ def test_table_holds_every_number_in_one_piece(width: int) -> None:
         assert (".987" in whole) == (method.method != "a-last")
         assert ".123" in whole
     flat = " ".join(text.split())
-    for part in ("sentiment on sst2 <validation> · 30 samples · accuracy 83.5%", "special tokens yes · steps 10"):
+    for part in ("sentiment on sst2 <validation> · 30 samples · accuracy 83.5%", "steps 10 · special tokens go too"):
         assert part in flat
     assert f"a-flow does not apply: {REFUSED['a-flow']}" in flat
 

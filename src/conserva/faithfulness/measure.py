@@ -109,15 +109,15 @@ def curves(
         start += len(one.kept)
         if not np.isfinite(own).all():
             raise Error(f"{samples[i].describe()}: the model's answer has nan or inf when features are taken away.")
-        found[i][method] = _points(own, one, np.array(known[i]["logits"]), known[i]["target"])
+        found[i][method] = _points(own, one, known[i]["target"])
     return found
 
 
-def _points(logits: np.ndarray, one: Plan, clean: np.ndarray, target: int) -> dict[str, Any]:
-    """Return the points of one method's curves on one sample."""
+def _points(logits: np.ndarray, one: Plan, target: int) -> dict[str, Any]:
+    """Return the points of one method's curves on one sample; pruning begins with the whole text."""
     probability = _probabilities(logits)[:, target]
-    whole = _probabilities(clean[None])[0, target]
-    change = np.square(logits - clean).sum(-1)
+    whole = probability[one.pruning][0]
+    change = np.square(logits - logits[one.pruning][0]).sum(-1)
     return {
         "activation": probability[one.activation].tolist(),
         "pruning": change[one.pruning].tolist(),

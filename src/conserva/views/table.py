@@ -19,7 +19,7 @@ from ..faithfulness.evaluation import HIGHER_IS_BETTER, METRICS, Evaluation, Int
 TITLES = {"auac": "AUAC", "au_mse": "AU-MSE", "aupc": "AUPC"}
 """How the paper writes the metrics' names; the others are words."""
 
-SETTINGS = {"target": "target class", "mask": "mask", "special": "special tokens", "steps": "steps"}
+SETTINGS = {"target": "target class", "mask": "mask", "steps": "steps"}
 """What of a protocol is said wherever numbers are shown."""
 
 GUTTER = 2
@@ -60,7 +60,10 @@ def protocol_line(evaluation: Evaluation) -> str:
     """Say in one line how it was evaluated."""
     protocol = evaluation.protocol
     parts = [f"protocol {said(protocol['name'])}"] if "name" in protocol else ["protocol"]
-    return " · ".join(parts + [f"{word} {said(protocol[key])}" for key, word in SETTINGS.items() if key in protocol])
+    parts += [f"{word} {said(protocol[key])}" for key, word in SETTINGS.items() if key in protocol]
+    if "special" in protocol:
+        parts.append("special tokens go too" if protocol["special"] else "special tokens stay")
+    return " · ".join(parts)
 
 
 def said(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command line: results on standard output, everything else on standard error."""
+"""`conserva explain`, `conserva compare`, `conserva methods`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from .errors import Error
-from .explanation import Explanation
+from ..errors import Error
+from ..explanation import Explanation
+from .form import FORM, Commands, add_model
+from .progress import progress
 
 EXPLAIN = """examples:
   conserva explain "a gorgeous, witty, seductive movie."
@@ -27,47 +28,28 @@ METHODS = """A method's options stand in brackets, as they are when none is give
   conserva compare "a joy." --methods random:seed=1,random:seed=2,rollout:rows=all"""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for an error, 2 for a wrong call, 130 when interrupted."""
-    given = _parser().parse_args(arguments)
-    try:
-        run = {"explain": _explain, "compare": _compare, "methods": _methods}[given.command]
-        run(given)
-    except Error as error:
-        print(f"conserva: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("conserva: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has seen enough
-        return 0
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = argparse.ArgumentParser("conserva", description="Explanations of Transformers that add up.", **form)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **form)
+def add(commands: Commands) -> None:
+    """Add the commands to the parser."""
+    explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **FORM)
     explain.add_argument("text", nargs="?", help="the text, or - for standard input")
     explain.add_argument("--file", type=Path, help="a file with one text a line")
     explain.add_argument("--method", default="ah+ln", help="one of `conserva methods` (default: %(default)s)")
+    explain.set_defaults(run=_explain)
     _shared(explain)
 
-    compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **form)
+    compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **FORM)
     compare.add_argument("text", help="the text, or - for standard input")
     compare.add_argument("--methods", help="which, as a,b,c (default: all)")
+    compare.set_defaults(run=_compare)
     _shared(compare)
 
-    methods = commands.add_parser("methods", help="list the methods", epilog=METHODS, **form)
+    methods = commands.add_parser("methods", help="list the methods", epilog=METHODS, **FORM)
     methods.add_argument("--json", action="store_true", help="as JSON")
-    return parser
+    methods.set_defaults(run=_methods)
 
 
 def _shared(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="sentiment", help="a folder or hub name (default: the bundled %(default)s)")
+    add_model(parser)
     parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
     parser.add_argument("--words", action="store_true", help="sum up the pieces of a word")
     parser.add_argument("--hide-special", action="store_true", help="leave out [CLS], [SEP] and their like")
@@ -78,42 +60,39 @@ def _shared(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(given: argparse.Namespace) -> None:
-    from .explain import explain
-    from .loading import load
+    from ..explain import explain
+    from ..loading import load
 
     texts = _texts(given)
     task = load(given.model)
     if len(texts) == 1:
         found = [explain(task, texts[0], _target(given), given.method, truncate=given.truncate)]
     else:
-        from rich.console import Console
-        from rich.progress import Progress
+        with progress("explaining") as say:
+            done = 0
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            line = bar.add_task("explaining", total=len(texts))
-            found = explain(
-                task,
-                texts,
-                _target(given),
-                given.method,
-                truncate=given.truncate,
-                progress=lambda done: bar.advance(line, done),
-            )
+            def further(count: int) -> None:
+                nonlocal done
+                done += count
+                say(done, len(texts))
+
+            target = _target(given)
+            found = explain(task, texts, target, given.method, truncate=given.truncate, progress=further)
     found = [_shaped(one, given) for one in found]
     if given.json:
         whole = [json.loads(one.to_json()) for one in found]
         print(json.dumps(whole if given.file else whole[0], ensure_ascii=False, indent=2))
     else:
-        from .views.terminal import show
+        from ..views.terminal import show
 
         show(found)
     _write(found, given)
 
 
 def _compare(given: argparse.Namespace) -> None:
-    from .explain import explain
-    from .loading import load
-    from .methods import find, methods
+    from ..explain import explain
+    from ..loading import load
+    from ..methods import find, methods
 
     names = given.methods.split(",") if given.methods else list(methods())
     for name in names:
@@ -133,14 +112,14 @@ def _compare(given: argparse.Namespace) -> None:
         whole = {name: one if isinstance(one, str) else json.loads(one.to_json()) for name, one in rows.items()}
         print(json.dumps(whole, ensure_ascii=False, indent=2))
     else:
-        from .views.terminal import compare
+        from ..views.terminal import compare
 
         compare(rows)
     _write(found, given, {name: one for name, one in rows.items() if isinstance(one, str)})
 
 
 def _methods(given: argparse.Namespace) -> None:
-    from .methods import methods, options
+    from ..methods import methods, options
 
     if given.json:
         print(json.dumps(methods(), indent=2))
@@ -188,16 +167,12 @@ def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
 
 def _write(found: Sequence[Explanation], given: argparse.Namespace, refused: Mapping[str, str] | None = None) -> None:
     if given.html:
-        from .views.html import page
+        from ..views.html import page
 
         given.html.write_text(page(found, refused), encoding="utf-8")
         print(f"wrote {given.html}", file=sys.stderr)
     if given.png:
-        from .views.figure import draw
+        from ..views.figure import draw
 
         draw(found, given.png)
         print(f"wrote {given.png}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,98 @@
+"""`conserva evaluate`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..errors import Error
+from .form import FORM, Commands, add_model
+from .progress import progress
+
+EVALUATE = """examples:
+  conserva evaluate --data reviews.csv --methods gi,ah+ln,exact --count 200
+  conserva evaluate --data sst2.parquet --split dev --protocol paper --out results/sst2
+  conserva evaluate --data glue:sst2 --methods random,gi,ah+ln --json > result.json
+
+With --out everything is kept in that folder: the result, every curve of every sample, the figures, a report. A run that
+was stopped goes on where it was when the same command is given again."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("evaluate", help="measure how faithful methods are", epilog=EVALUATE, **FORM)
+    parser.add_argument(
+        "--data", required=True, help="a .csv, .tsv, .jsonl, .json or .parquet file, or a dataset's name"
+    )
+    parser.add_argument("--text", metavar="COLUMN", help="the column of the texts (default: found by its name)")
+    parser.add_argument("--label", metavar="COLUMN", help="the column of the labels (default: found by its name)")
+    parser.add_argument("--split", help="the split, where the data has several")
+    parser.add_argument("--count", type=int, help="how many samples are drawn (default: all)")
+    parser.add_argument("--methods", help="which, as a,b,c (default: all)")
+    parser.add_argument("--protocol", default="default", help="default or paper (default: %(default)s)")
+    parser.add_argument("--target", help="the class to watch, predicted or true (default: the protocol's)")
+    parser.add_argument("--mask", help="unk, mask, pad or drop (default: the protocol's)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw and the bootstrap (default: %(default)s)")
+    parser.add_argument("--random-seeds", type=int, default=5, help="random orders to average (default: %(default)s)")
+    parser.add_argument("--no-reference", action="store_true", help="leave out leave-one-out")
+    parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
+    parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="texts explained at once (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_model(parser)
+    parser.set_defaults(run=_evaluate)
+
+
+def _evaluate(given: argparse.Namespace) -> None:
+    from ..datasets import read_labelled
+    from ..faithfulness.run import evaluate
+    from ..faithfulness.store import save
+    from ..loading import load
+    from ..views.table import show
+
+    data = read_labelled(given.data, text=given.text, label=given.label, split=given.split)
+    task = load(given.model)
+    task.model.to(_device(given.device))
+    with progress("evaluating") as say:
+        found = evaluate(
+            task,
+            data,
+            given.methods.split(",") if given.methods else None,
+            protocol=given.protocol,
+            target=given.target,
+            mask=given.mask,
+            count=given.count,
+            seed=given.seed,
+            random_seeds=given.random_seeds,
+            reference=not given.no_reference,
+            truncate=given.truncate,
+            out=given.out,
+            batch_size=given.batch_size,
+            progress=say,
+        )
+    if given.json:
+        print(found.to_json())
+    else:
+        show(found)
+    if given.out:
+        from ..views.curves import draw_conservation, draw_curves
+        from ..views.report import report
+
+        written = save(found, given.out)
+        draw_curves(found, given.out / "curves.png")
+        draw_conservation(found, given.out / "conservation.png")
+        (given.out / "report.html").write_text(report(found), encoding="utf-8")
+        for path in (*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html"))):
+            print(f"wrote {path}", file=sys.stderr)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise Error(f"--device {name}: {str(error).splitlines()[0]}") from None
+    return name
