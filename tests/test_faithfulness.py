@@ -139,7 +139,7 @@ def test_leave_one_out_is_what_it_says(task: conserva.Text) -> None:
             changed = ids.clone()
             changed[0, i] = task.tokenizer.mask_token_id
             expected.append(0.0 if special else clean - task.model(input_ids=changed).logits[0, 0].item())
-    found = measure.leave_one_out(task, Stream(task), sample, PROTOCOLS["default"], "mask", 0, clean)
+    found = measure.leave_one_out(task, Stream(task), [sample], PROTOCOLS["default"], "mask", [0], [clean])[0]
     assert found == pytest.approx(expected, abs=1e-5)
 
 
@@ -172,13 +172,13 @@ def test_equal_rows_are_evaluated_once_and_padding_changes_nothing(task: conserv
     rows = []
     for text in [*TEXTS, *TEXTS, TEXTS[0]]:
         ids = np.array(task.encode(text).ids)
-        rows.append({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        rows.append({"input_ids": ids[None], "attention_mask": np.ones_like(ids)[None]})
     for tokens in (1, 10, 60, 5000):
         stream = Stream(task, tokens)
         found = stream.logits(rows)
         assert (stream.asked, stream.evaluated) == (13, 6)
         for row, logits in zip(rows, found, strict=True):
-            alone = task.model(input_ids=torch.tensor(row["input_ids"])[None]).logits[0].detach().numpy()
+            alone = task.model(input_ids=torch.tensor(row["input_ids"])).logits.detach().numpy()
             np.testing.assert_allclose(logits, alone, atol=1e-5)
 
 
@@ -196,13 +196,12 @@ def test_batches_shrink_when_memory_runs_out(task: conserva.Text, error: Excepti
     monkeypatch.setattr(task.model, "forward", limited)
     stream = Stream(task)
     ids = np.array(task.encode(TEXTS[2]).ids)
-    rows = [
-        {"input_ids": np.where(np.arange(len(ids)) == i, 4, ids), "attention_mask": np.ones_like(ids)} for i in range(9)
-    ]
+    changed = np.where(np.eye(9, len(ids), dtype=bool), 4, ids)
+    rows = [{"input_ids": changed, "attention_mask": np.ones_like(changed)}]
     found = stream.logits(rows)
     assert stream.tokens <= 50 < max(sizes)
     monkeypatch.setattr(task.model, "forward", forward)
-    np.testing.assert_allclose(found, Stream(task).logits(rows), atol=1e-5)
+    np.testing.assert_allclose(found[0], Stream(task).logits(rows)[0], atol=1e-5)
     assert expected.samples == len(TEXTS)
 
 
@@ -211,9 +210,9 @@ def test_an_input_that_never_fits_is_an_error(task: conserva.Text, monkeypatch) 
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(task.model, "forward", full)
-    ids = np.array([2, 5, 3])
+    ids = np.array([[2, 5, 3], [2, 6, 3]])
     with pytest.raises(conserva.Error, match="One input of 3 tokens does not fit"):
-        Stream(task).logits([{"input_ids": ids, "attention_mask": np.ones_like(ids)}] * 2)
+        Stream(task).logits([{"input_ids": ids, "attention_mask": np.ones_like(ids)}])
 
 
 def test_other_errors_of_a_model_are_not_taken_for_memory(task: conserva.Text, monkeypatch) -> None:
@@ -222,7 +221,7 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(task: conserva.Text, m
 
     monkeypatch.setattr(task.model, "forward", broken)
     with pytest.raises(RuntimeError, match="shape mismatch"):
-        Stream(task).logits([{"input_ids": np.array([2, 3]), "attention_mask": np.array([1, 1])}])
+        Stream(task).logits([{"input_ids": np.array([[2, 3]]), "attention_mask": np.array([[1, 1]])}])
 
 
 def test_nan_is_an_error_that_names_the_sample(monkeypatch) -> None:

@@ -12,37 +12,42 @@ from ..methods import Attribution, Method
 from ..tasks.text import Text
 from .protocol import Plan, Protocol, plan
 from .samples import Sample
-from .stream import Row, Stream
+from .stream import Stream
 
 LEAVE_ONE_OUT = "leave-one-out"
 """The yardstick: a feature's score is how much the target's logit falls without it, asked of the model itself."""
 
 
-def rows_of(task: Text, sample: Sample, kept: np.ndarray, mask: str) -> list[Row]:
-    """Return a sample with other features kept in each row, as rows of a stream."""
-    made = task.masked(sample.encoded, kept, mask)
-    return [{name: values[i] for name, values in made.items()} for i in range(len(kept))]
-
-
 def clean_logits(task: Text, stream: Stream, samples: Sequence[Sample], mask: str) -> np.ndarray:
     """Return the logits of whole texts; one that is not finite is named."""
-    whole = [rows_of(task, one, np.ones((1, len(one.encoded)), dtype=bool), mask)[0] for one in samples]
-    logits = stream.logits(whole)
+    whole = [task.masked(one.encoded, np.ones((1, len(one.encoded)), dtype=bool), mask) for one in samples]
+    logits = np.concatenate(stream.logits(whole))
     _check(samples, logits, "the model's answer")
     return logits
 
 
 def leave_one_out(
-    task: Text, stream: Stream, sample: Sample, protocol: Protocol, mask: str, target: int, logit: float
-) -> np.ndarray:
-    """Return how much the target's logit falls without each feature."""
-    maskable = sample.maskable(protocol)
-    places = np.flatnonzero(maskable)
-    kept = np.ones((len(places), len(maskable)), dtype=bool)
-    kept[np.arange(len(places)), places] = False
-    scores = np.zeros(len(maskable))
-    scores[places] = logit - stream.logits(rows_of(task, sample, kept, mask))[:, target]
-    return scores
+    task: Text,
+    stream: Stream,
+    samples: Sequence[Sample],
+    protocol: Protocol,
+    mask: str,
+    targets: Sequence[int],
+    numbers: Sequence[float],
+) -> list[np.ndarray]:
+    """Return for each sample how much the target's logit falls without each of its features."""
+    places = [np.flatnonzero(one.maskable(protocol)) for one in samples]
+    parts = []
+    for one, where in zip(samples, places, strict=True):
+        kept = np.ones((len(where), len(one.encoded)), dtype=bool)
+        kept[np.arange(len(where)), where] = False
+        parts.append(task.masked(one.encoded, kept, mask))
+    found = []
+    for i, logits in enumerate(stream.logits(parts)):
+        scores = np.zeros(len(samples[i].encoded))
+        scores[places[i]] = numbers[i] - logits[:, targets[i]]
+        found.append(scores)
+    return found
 
 
 def attributions(
@@ -95,21 +100,24 @@ def curves(
     mask: str,
 ) -> list[dict[str, dict[str, Any]]]:
     """Return for each sample what every method's points came to; all their rows make one stream."""
-    plans: list[tuple[int, str, Plan]] = []
-    rows: list[Row] = []
-    for i, (sample, scored) in enumerate(zip(samples, known, strict=True)):
-        for method, scores in scored["scores"].items():
-            plans.append((i, method, plan(np.array(scores), sample.maskable(protocol), protocol)))
-            rows += rows_of(task, sample, plans[-1][2].kept, mask)
-    logits = stream.logits(rows)
-    found: list[dict[str, dict[str, Any]]] = [{} for _ in samples]
-    start = 0
-    for i, method, one in plans:
-        own = logits[start : start + len(one.kept)].astype(np.float64)
-        start += len(one.kept)
-        if not np.isfinite(own).all():
-            raise Error(f"{samples[i].describe()}: the model's answer has nan or inf when features are taken away.")
-        found[i][method] = _points(own, one, known[i]["target"])
+    plans = [
+        {
+            method: plan(np.array(scores), sample.maskable(protocol), protocol)
+            for method, scores in scored["scores"].items()
+        }
+        for sample, scored in zip(samples, known, strict=True)
+    ]
+    parts = [
+        task.masked(sample.encoded, np.concatenate([one.kept for one in own.values()]), mask)
+        for sample, own in zip(samples, plans, strict=True)
+    ]
+    found = []
+    for sample, scored, own, logits in zip(samples, known, plans, stream.logits(parts), strict=True):
+        if not np.isfinite(logits).all():
+            raise Error(f"{sample.describe()}: the model's answer has nan or inf when features are taken away.")
+        each = np.split(logits.astype(np.float64), len(own))
+        points = zip(own.items(), each, strict=True)
+        found.append({method: _points(rows, one, scored["target"]) for (method, one), rows in points})
     return found
 
 

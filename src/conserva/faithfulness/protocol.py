@@ -74,21 +74,19 @@ def plan(scores: np.ndarray, maskable: np.ndarray, protocol: Protocol) -> Plan:
 
     Activation adds the highest scores first; pruning takes the smallest |scores| first; ties go by place.
     """
+    count = int(maskable.sum())
+    falling, by_size = _ranks(-scores, maskable), _ranks(np.abs(scores), maskable)
+    counts = protocol.counts(count)[:, None]
+    tops = np.array([[-(-percent * count // 100)] for percent in ERASER_PERCENT])
+    parts = [falling < counts, by_size >= counts, falling >= tops, falling < tops]
+    ends = np.cumsum([0, *map(len, parts)])
+    kept = np.concatenate(parts) | ~maskable
+    return Plan(kept, *(slice(a, b) for a, b in itertools.pairwise(ends)))
+
+
+def _ranks(keys: np.ndarray, maskable: np.ndarray) -> np.ndarray:
+    """Return the rank of each maskable feature among them, the lowest key first."""
     places = np.flatnonzero(maskable)
-    count = len(places)
-    falling = places[np.argsort(-scores[places], kind="stable")]
-    by_size = places[np.argsort(np.abs(scores[places]), kind="stable")]
-    counts = protocol.counts(count)
-    tops = [-(-percent * count // 100) for percent in ERASER_PERCENT]
-    added = [_kept(maskable, falling[n:]) for n in counts]
-    pruned = [_kept(maskable, by_size[:n]) for n in counts]
-    without = [_kept(maskable, falling[:n]) for n in tops]
-    only = [_kept(maskable, falling[n:]) for n in tops]
-    ends = np.cumsum([0, len(added), len(pruned), len(without), len(only)])
-    return Plan(np.array([*added, *pruned, *without, *only]), *(slice(a, b) for a, b in itertools.pairwise(ends)))
-
-
-def _kept(maskable: np.ndarray, removed: np.ndarray) -> np.ndarray:
-    kept = np.ones(len(maskable), dtype=bool)
-    kept[removed] = False
-    return kept
+    ranks = np.zeros(len(keys), dtype=np.int64)
+    ranks[places[np.argsort(keys[places], kind="stable")]] = np.arange(len(places))
+    return ranks

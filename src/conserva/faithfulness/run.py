@@ -221,10 +221,9 @@ class _Run:
         if not scores:
             raise Error(f"No method applies to {self.task.name}: {next(iter(self.refused.values()))}")
         if self.reference:
-            scores[LEAVE_ONE_OUT] = [
-                leave_one_out(self.task, self.stream, one, self.protocol, self.mask, target, number)
-                for one, target, number in zip(batch, targets, numbers, strict=True)
-            ]
+            scores[LEAVE_ONE_OUT] = leave_one_out(
+                self.task, self.stream, batch, self.protocol, self.mask, targets, numbers
+            )
         for i, one in enumerate(batch):
             if one.number not in self.journal.scores:
                 self.journal.add_scores(

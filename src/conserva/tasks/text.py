@@ -101,17 +101,17 @@ class Text:
         """Return the text as the model sees it with some tokens taken away: for each row those that are kept."""
         return masked(self.tokenizer, np.array(encoded.ids), kept, mask)
 
-    def stack(self, rows: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tensor]:
-        """Put rows that `masked` made side by side, padded on the right to the longest."""
-        width = max(len(row["input_ids"]) for row in rows)
+    def stack(self, parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tensor]:
+        """Put what `masked` made of several texts side by side, padded on the right to the longest."""
+        width = max(part["input_ids"].shape[1] for part in parts)
         pads = {"input_ids": self.tokenizer.pad_token_id or 0, "attention_mask": 0}
         device = next(self.model.parameters()).device
         stacked = {}
         for name, pad in pads.items():
-            whole = np.full((len(rows), width), pad, dtype=np.int64)
-            for i, row in enumerate(rows):
-                whole[i, : len(row[name])] = row[name]
-            stacked[name] = torch.from_numpy(whole).to(device)
+            rows = [
+                np.pad(part[name], ((0, 0), (0, width - part[name].shape[1])), constant_values=pad) for part in parts
+            ]
+            stacked[name] = torch.from_numpy(np.concatenate(rows)).to(device)
         return stacked
 
     def batch(self, encoded: Sequence[Encoded]) -> dict[str, Tensor]:

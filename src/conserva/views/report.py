@@ -62,6 +62,9 @@ MEANINGS = {
 
 Cells = Callable[[MethodResult], list[str]]
 
+WORDS = {"special": "special tokens go too", "eraser_percent": "percent of features, comprehensiveness and sufficiency"}
+"""What settings are called on the page."""
+
 
 def report(evaluation: Evaluation) -> str:
     """Return an evaluation as a whole page: summary, table, figures, differences, and how to read them."""
@@ -70,7 +73,9 @@ def report(evaluation: Evaluation) -> str:
         "Curves": _figure(curves_svg(evaluation), curves_caption(evaluation)),
         "Differences": _differences(evaluation),
         "Conservation": _conservation(evaluation),
-        "Protocol": _list({SETTINGS.get(key, key): said(value) for key, value in evaluation.protocol.items()}),
+        "Protocol": _list(
+            {SETTINGS.get(key, WORDS.get(key, key)): said(value) for key, value in evaluation.protocol.items()}
+        ),
         "Provenance": _list({key: said(value) for key, value in evaluation.provenance.items()}),
         "Methods that do not apply": _list(evaluation.refused),
         "How to read this": _list(MEANINGS),
