@@ -21,7 +21,7 @@ from ..sources import Sources
 from ..targets import classes_of, settled
 from .attribution import Attribution
 
-ROWS = 64
+ON_CPU, ON_GPU = 64, 2048
 """How many points of paths are run at once."""
 
 
@@ -76,18 +76,18 @@ def ig(
         path = _Path(modules, along, torch.tensor(shares).repeat_interleave(samples), baseline)
         context = Propagation(RULE_SETS["gi"], None, path)
         output, (number,) = forward(model, along, path, context, [wanted])
-        census.check_reached(model, [number], context.rules, context.coverage, ())
         return path, context, output, number
 
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     points = [(0.0, 0.0), *zip((nodes + 1) / 2, weights / 2, strict=True)]  # the first one is the baseline itself
     with torch.inference_mode(False), torch.enable_grad():
-        path, _, output, number = run([1.0], target)
+        path, context, output, number = run([1.0], target)
+        census.check_reached(model, [number], context.rules, context.coverage, ())
         ways = path.ways
         fixed = settled(target, output, samples)  # the class of the input, all along its path
         totals = {name: torch.zeros_like(in_float32(way)) for name, way in ways.items()}
         outset = torch.zeros_like(in_float32(number.detach()))
-        at_once = max(1, ROWS // samples)
+        at_once = max(1, (ON_CPU if number.device.type == "cpu" else ON_GPU) // samples)
         for start in range(0, len(points), at_once):
             part = points[start : start + at_once]
             wanted = fixed * len(part) if isinstance(fixed, list) else fixed
