@@ -28,6 +28,8 @@ bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/overhead.py --small --batch 1 --tokens 32
+	$(BIN)/python benchmarks/flow.py
+	$(BIN)/python benchmarks/evaluate.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -44,11 +44,44 @@ def cost() -> str:
     return "\n".join([first, "", f"| what | {' | '.join(heads)} |", "|---|---|---|", *rows])
 
 
+def faithfulness() -> str:
+    """Show the stored evaluation of the bundled model."""
+    folder = ROOT / "docs" / "results" / "sentiment-sst2"
+    found = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    speed = json.loads((ROOT / "benchmarks" / "results" / "evaluate.json").read_text(encoding="utf-8"))
+    metrics = {"auac": ("AUAC ↑", 3), "au_mse": ("AU-MSE ↓", 2), "comprehensiveness": ("comprehensiveness ↑", 3)}
+    lines = [
+        f"The bundled model on {found['samples']} of SST-2's dev sentences, protocol `{found['protocol']['name']}`, "
+        f"mask `{found['protocol']['mask']}`; in brackets 95 % intervals:",
+        "",
+        f"| method | {' | '.join(title for title, _ in metrics.values())} | corr. of sum and output |",
+        "|---|---|---|---|---|",
+    ]
+    for one in found["methods"]:
+        cells = [
+            f"{one[key]['mean']:.{digits}f} [{one[key]['low']:.{digits}f}, {one[key]['high']:.{digits}f}]"
+            for key, (_, digits) in metrics.items()
+        ]
+        correlation = one["conservation"]["correlation"]
+        lines.append(
+            f"| `{one['method']}` | {' | '.join(cells)} | {'-' if correlation is None else f'{correlation:.2f}'} |"
+        )
+    ratio = speed["ratios"]["one at a time"]
+    lines += [
+        "",
+        "![Activation and pruning curves of every method](docs/results/sentiment-sst2/curves.png)",
+        "",
+        f"All points of all samples are one stream of batches in which equal inputs are evaluated once: {ratio:.1f} "
+        f"times as fast as one input at a time (`benchmarks/evaluate.py`, {len(speed['methods'])} methods, CPU).",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Rewrite the README."""
     path = ROOT / "README.md"
     text = path.read_text(encoding="utf-8")
-    for name, table in (("models", models()), ("cost", cost())):
+    for name, table in (("models", models()), ("cost", cost()), ("faithfulness", faithfulness())):
         text = re.sub(
             rf"<!-- {name} -->.*<!-- /{name} -->",
             lambda _, name=name, table=table: f"<!-- {name} -->\n{table}\n<!-- /{name} -->",

@@ -32,6 +32,7 @@ def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (tmp_path / "reviews.csv").write_text("text,label\na joy.,positive\nhow dull.,negative\n", encoding="utf-8")
     commands = [line for line in README.splitlines() if line.startswith(("conserva ", "echo "))]
     assert len(commands) >= 5
     for command in commands:
