@@ -120,7 +120,30 @@ def test_a_file_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not UTF-8 (byte 2)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["explain"], ["compare"], ["methods"]])
+def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, picture = tmp_path / "audit.html", tmp_path / "audit.png"
+    assert main(["audit", "--html", str(page), "--png", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert "pooler.activation" in out
+    assert all(rules in out for rules in ("gi", "ah+ln", "exact"))
+    assert picture.stat().st_size > 10_000
+    assert "ah+ln" in page.read_text(encoding="utf-8")
+    assert main(["audit", "sentiment", "--text", "a joy.", "--target", "1", "--rules", "exact", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert conserva.Audit.from_json(json.dumps(found["exact"])).rules == "exact"
+
+
+def test_audit_fails_on_a_gap_that_is_too_large(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--rules", "exact", "--max-gap", "1e-3"]) == 0
+    assert main(["audit", "--rules", "ah+ln", "--max-gap", "1e-3"]) == 1
+    captured = capsys.readouterr()
+    assert "under 'ah+ln' a gap is" in captured.err
+    assert main(["audit", "one", "--model", "other"]) == 1
+    assert main(["audit", "--rules", "ahln"]) == 1
+    assert "'ahln' names no rule set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["explain"], ["compare"], ["methods"], ["audit"], ["evaluate"]])
 def test_help_teaches_by_example(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([*command, "--help"])

@@ -1,5 +1,7 @@
 """conserva: explanations of Transformers that add up."""
 
+from .auditing import Audit
+from .auditing.run import audit
 from .errors import Error
 from .explain import explain
 from .explanation import Explanation
@@ -12,10 +14,12 @@ from .relevance import relevance
 from .tasks import Text
 
 __all__ = [
+    "Audit",
     "Error",
     "Evaluation",
     "Explanation",
     "Text",
+    "audit",
     "evaluate",
     "explain",
     "load",

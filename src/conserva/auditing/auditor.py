@@ -1,0 +1,257 @@
+"""The context of an audit: every operation is watched for the relevance that it takes in and gives on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..coverage import calling_module
+from ..ledger import Books, Entry, Unbatchable
+from ..operations import activations, arithmetic, attention, joins, linear, norms
+from ..operations.elementwise import Trail
+from ..operations.live import in_float32, live, overwrite
+from ..propagation import Propagation
+from ..rules import RuleSet
+from . import heads
+
+if TYPE_CHECKING:
+    from ..sources import Sources
+
+_WATCHED = {
+    name: kind
+    for kind, part in (
+        ("activation", activations),
+        ("other", arithmetic),
+        ("attention", attention),
+        ("linear", linear),
+        ("norm", norms),
+        ("other", joins),
+    )
+    for name in part.READERS
+}
+"""Name of a call -> its kind, unless the rule that it meets says otherwise."""
+
+_PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__", "div", "divide", "true_divide", "__truediv__")
+_SUMS = ("add", "__add__", "__radd__", "sub", "subtract", "__sub__", "rsub", "__rsub__")
+_IN_PLACE = ("__setitem__", "__iadd__", "__isub__", "__imul__", "__idiv__")
+_OUT_OF_PLACE: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("add_", "__iadd__"), torch.add),
+    **dict.fromkeys(("sub_", "subtract_", "__isub__"), torch.sub),
+    **dict.fromkeys(("mul_", "multiply_", "__imul__"), torch.mul),
+    **dict.fromkeys(("div_", "divide_", "true_divide_", "__idiv__"), torch.div),
+    **{f"{name}_": getattr(Tensor, name) for name in activations.READERS if hasattr(Tensor, f"{name}_")},
+}
+_MATRIX_PRODUCTS = ("matmul", "__matmul__", "bmm", "mm", "mv", "dot", "einsum")
+
+
+@dataclass
+class Record:
+    """One call: what it is, and the relevance seen at both its ends, for each sample."""
+
+    module: nn.Module | None
+    function: str
+    kind: str
+    rule: str
+    entries: list[Entry] = field(default_factory=list)
+    entering: Tensor | None = None
+    leaving: Tensor | None = None
+    heads: dict[str, Tensor] = field(default_factory=dict)
+    """Relevance of each sample and head at the output and at every factor, where the call is attention."""
+    split: bool = False
+    """Whether a product of queries and keys went several ways, so that no one map tells what it gives on."""
+    inside: bool = False
+    """Whether it is a part of an attention, and not the product with the values that ends it."""
+    scores: Record | None = None
+    """For the product of a map and its values: that of the queries and the keys."""
+    covariance: Callable[[Tensor], Tensor] | None = None
+    """What Proposition 1 says about each head, given the gradient of its output."""
+
+    def enter(self, relevance: Tensor) -> None:
+        """Add relevance that reached the output."""
+        self.entering = relevance if self.entering is None else self.entering + relevance
+
+    def leave(self, relevance: Tensor) -> None:
+        """Add relevance that went on to an input."""
+        self.leaving = relevance if self.leaving is None else self.leaving + relevance
+
+
+class Auditor(Propagation):
+    """A rule set at work, with every call that may lose relevance watched at both ends.
+
+    Inputs of a call are given to it as aliases of their own, so that what flows back through this call alone is seen.
+    Calls that only move values, and sums of live tensors, lose nothing and are left alone.
+    """
+
+    def __init__(self, rules: RuleSet, books: Books, sources: Sources) -> None:
+        super().__init__(rules, books, sources)
+        self.records: list[Record] = []
+        self._met: list[tuple[str, str]] = []
+        self._holders: dict[int, list[list[Tensor]]] = {}
+
+    def meet(self, kind: str, function: Callable[..., Any]) -> str:
+        """Note which rule the call at work met."""
+        rule = super().meet(kind, function)
+        self._met.append((kind, rule))
+        return rule
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__"):
+            return super().__torch_function__(func, types, args, kwargs)
+        if name in _OUT_OF_PLACE and torch.is_grad_enabled() and live(args[0]) and _needs_watch(name, args[1:]):
+            self._keep_values(args)  # made beside, where it can be watched, and stored in its tensor's place
+            made = self.__torch_function__(_OUT_OF_PLACE[name], types, (args[0].clone(), *args[1:]), kwargs)
+            heads.add_in_place(args)
+            return overwrite(args[0], made)
+        if name not in _WATCHED or not torch.is_grad_enabled() or _conserves(name, (*args, *kwargs.values())):
+            if name in _IN_PLACE or name.endswith("_"):
+                self._keep_values(args)
+            out = super().__torch_function__(func, types, args, kwargs)
+            if name in _PRODUCTS:
+                heads.pass_on(args, out)
+            elif name in _SUMS:
+                heads.share(args)
+            return out
+        given = args
+        books = self.books
+        assert books is not None
+        aliases = _Aliases()
+        args, kwargs = aliases.put(args), {key: aliases.put(value) for key, value in kwargs.items()}
+        booked, self._met = len(books.entries), []
+        out = super().__torch_function__(func, types, args, kwargs)
+        if not live(out):
+            return out
+        kind, rule = self._met[0] if self._met else (_WATCHED[name], "")
+        if name in _MATRIX_PRODUCTS and kind == "linear" and aliases.several:
+            kind = "attention"
+        record = Record(calling_module(), name, kind, rule, books.entries[booked:])
+        self.records.append(record)
+        heads.note(self.rules, record, given, kwargs, out)
+        aliases.restore_trail(out)
+        self._watch(record, out, aliases)
+        return out
+
+    def _watch(self, record: Record, out: Tensor, aliases: _Aliases) -> None:
+        value = self._held(out)
+        by_head = record.kind == "attention" and out.dim() == 4
+        out.register_hook(lambda grad: self._entered(record, value, grad, by_head))  # type: ignore[no-untyped-call]
+        for i, alias in enumerate(aliases.made):
+            own = self._held(alias)
+            place = f"input {i}" if by_head and alias.dim() == 4 else ""
+
+            def left(grad: Tensor, own: list[Tensor] = own, place: str = place) -> None:
+                relevance = _relevance(own[0], grad)
+                record.leave(self._by_sample(relevance))
+                if place:
+                    record.heads[place] = relevance.sum((-1, -2))
+
+            alias.register_hook(left)  # type: ignore[no-untyped-call]
+
+    def _held(self, x: Tensor) -> list[Tensor]:
+        """Return a holder of a tensor's value, which is copied before a call changes it in place."""
+        holder = [x.detach()]
+        with contextlib.suppress(NotImplementedError):  # within vmap there is no memory to be seen
+            self._holders.setdefault(x.untyped_storage().data_ptr(), []).append(holder)
+        return holder
+
+    def _keep_values(self, args: Sequence[Any]) -> None:
+        """Copy the values of watched tensors whose memory a call is about to change."""
+        if args and isinstance(args[0], Tensor) and self._holders:
+            for holder in self._holders.pop(args[0].untyped_storage().data_ptr(), []):
+                holder[0] = holder[0].clone()
+
+    def _entered(self, record: Record, held: list[Tensor], grad: Tensor, by_head: bool) -> None:
+        relevance = _relevance(held[0], grad)
+        record.enter(self._by_sample(relevance))
+        if by_head:
+            record.heads["output"] = relevance.sum((-1, -2))
+            if record.covariance is not None:
+                record.heads["covariance"] = record.covariance(in_float32(grad))
+
+    def _by_sample(self, relevance: Tensor) -> Tensor:
+        books = self.books
+        assert books is not None
+        axis = books._sample_axis(relevance)
+        if isinstance(axis, Unbatchable):
+            raise axis
+        if axis is None:
+            return relevance.reshape(books.samples, -1).sum(1)
+        return relevance.movedim(axis, 0).flatten(1).sum(1) if relevance.dim() > 1 else relevance
+
+
+class _Aliases:
+    """Other names for the live tensors among a call's arguments, and for what they are elementwise functions of."""
+
+    def __init__(self) -> None:
+        self.made: list[Tensor] = []
+        self._known: dict[int, Tensor] = {}
+        self._originals: dict[int, Tensor] = {}
+        self._given = 0
+
+    @property
+    def several(self) -> bool:
+        """Whether the call has more than one live argument."""
+        return self._given > 1
+
+    def put(self, x: Any) -> Any:
+        """Return an argument with its live tensors replaced."""
+        if isinstance(x, (tuple, list)):
+            return type(x)(self.put(one) for one in x)
+        if not live(x) or isinstance(x, nn.Parameter):
+            return x
+        self._given += 1
+        return self._alias(x)
+
+    def _alias(self, x: Tensor) -> Tensor:
+        if id(x) not in self._known:
+            alias = x.view_as(x)
+            self._known[id(x)] = alias
+            self._originals[id(alias)] = x
+            self.made.append(alias)
+            trail = x.__dict__.get("conserva_trail")
+            if trail is not None and trail.source._version == trail.version:
+                alias.__dict__["conserva_trail"] = Trail(self._alias(trail.source), trail.function, trail.linear)
+        return self._known[id(x)]
+
+    def restore_trail(self, out: Tensor) -> None:
+        """Let the result be a function of the original again, and not of its alias."""
+        trail = out.__dict__.get("conserva_trail")
+        if trail is not None and id(trail.source) in self._originals:
+            original = self._originals[id(trail.source)]
+            out.__dict__["conserva_trail"] = Trail(original, trail.function, trail.linear)
+
+
+def _needs_watch(name: str, others: Sequence[Any]) -> bool:
+    """Tell whether a call in place on a live tensor may lose relevance: a sum with a constant, a product."""
+    if _OUT_OF_PLACE[name] in (torch.add, torch.sub):
+        return not all(map(live, others))
+    return all(live(one) for one in others if isinstance(one, Tensor))
+
+
+def _conserves(name: str, arguments: tuple[Any, ...]) -> bool:
+    """Tell whether a call loses nothing under any rule: it works in place, or is linear without a constant."""
+    if (name.endswith("_") and not name.startswith("__")) or name in _IN_PLACE:
+        return True  # an alias cannot be changed in its tensor's place; what these lose is booked or seen further up
+    flat = [one for x in arguments for one in (x if isinstance(x, (tuple, list)) else (x,))]
+    alive = [one for one in flat if live(one) and not isinstance(one, nn.Parameter)]
+    if not alive:
+        return True
+    if name in _SUMS or name in joins.READERS:
+        return len(alive) == len([one for one in flat if isinstance(one, Tensor)]) > 1
+    if name in _PRODUCTS or name in ("neg", "negative"):
+        return len(alive) < 2
+    return name in _MATRIX_PRODUCTS and len(alive) < 2 and not any(isinstance(one, nn.Parameter) for one in flat)
+
+
+def _relevance(value: Tensor, grad: Tensor) -> Tensor:
+    """Return R = x * dF/dx; a mask's -inf times the gradient 0 is 0."""
+    relevance = in_float32(value) * in_float32(grad)
+    return torch.where(grad == 0, torch.zeros_like(relevance), relevance)

@@ -1,0 +1,101 @@
+"""Norms, however they are written: the relevance of every place above and below, and Proposition 2 about it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..operations.live import in_float32, live
+
+
+@dataclass
+class NormRecord:
+    """One call of a norm: relevance of each place at its output and input, and the share that must leave."""
+
+    module: nn.Module
+    share: Tensor
+    """eps / (eps + Var) of each place: what the plain gradient lets through (Proposition 2)."""
+    entering: Tensor | None = None
+    """That of its bias left out."""
+    leaving: Tensor | None = None
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module is a norm over the features of each place: by its name and its epsilon."""
+    name = type(module).__name__
+    others = ("BatchNorm", "GroupNorm", "InstanceNorm")  # over places, or over both
+    return "Norm" in name and not any(one in name for one in others) and epsilon(module) is not None
+
+
+def epsilon(module: nn.Module) -> float | None:
+    """Return the epsilon of a norm."""
+    for name in ("eps", "variance_epsilon", "epsilon"):
+        if isinstance(value := getattr(module, name, None), float):
+            return value
+    return None
+
+
+@contextlib.contextmanager
+def watching(modules: Mapping[str, nn.Module], found: list[NormRecord]) -> Iterator[None]:
+    """Watch every norm of the model while it runs."""
+    handles = []
+    for module in modules.values():
+        if is_norm(module):
+            handles.append(module.register_forward_pre_hook(_before(found)))
+            handles.append(module.register_forward_hook(_after(found)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _before(found: list[NormRecord]) -> Any:
+    def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        weight = getattr(module, "weight", None)
+        if not args or not live(args[0]) or any(map(live, args[1:])):  # one that is gated is more than a norm
+            return None
+        if isinstance(weight, Tensor) and weight.shape[-1:] != args[0].shape[-1:]:
+            return None
+        alias = args[0].view_as(args[0])  # so that what flows back through this norm alone is seen
+        value = in_float32(alias.detach())
+        centred = isinstance(module, nn.LayerNorm) or isinstance(getattr(module, "bias", None), nn.Parameter)
+        spread = value.var(-1, correction=0) if centred else value.square().mean(-1)
+        eps = epsilon(module) or 0.0
+        record = NormRecord(module, eps / (eps + spread))
+        found.append(record)
+
+        def left(grad: Tensor) -> None:
+            record.leaving = (value * in_float32(grad)).sum(-1)
+
+        alias.register_hook(left)  # type: ignore[no-untyped-call]
+        return (alias, *args[1:])
+
+    return enter
+
+
+def _after(found: list[NormRecord]) -> Any:
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        record = next((one for one in reversed(found) if one.module is module and one.entering is None), None)
+        if record is None or not live(out) or out.shape[:-1] != record.share.shape or out.shape != args[0].shape:
+            return  # what gives a scale alone is no norm
+        value, bias = in_float32(out.detach()), getattr(module, "bias", None)
+
+        def entered(grad: Tensor) -> None:
+            own = value if bias is None else value - in_float32(bias.detach())
+            record.entering = (own * in_float32(grad)).sum(-1)
+
+        out.register_hook(entered)  # type: ignore[no-untyped-call]
+
+    return leave
+
+
+@torch.no_grad()
+def by_sample(values: Tensor, samples: int) -> Tensor:
+    """Return the sum over the places of each sample."""
+    return values.reshape(samples, -1).sum(1)

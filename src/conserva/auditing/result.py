@@ -1,0 +1,171 @@
+"""The result of an audit: what every operation took in and gave on, and what the theory says about it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..coverage import Meeting
+from ..errors import Error
+
+SCHEMA = "conserva/audit/1"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One operation of one module: relevance that enters from the output's side, and leaves towards the inputs.
+
+    Means over samples. `entering = leaving + constants + leak`.
+    """
+
+    module: str
+    function: str
+    kind: str
+    """attention, norm, activation, product, linear, or other."""
+    rule: str
+    """The rule it met, or nothing where it needs none."""
+    entering: float
+    leaving: float
+    constants: float
+    """What biases, positions and other constants that join here take."""
+    leak: float
+    """What is lost here, or, below 0, counted twice."""
+    size: float
+    """The mean of the leak's size over samples, which does not cancel: by this components are ranked."""
+
+    @property
+    def layer(self) -> str:
+        """The layer that the module is a part of, or the part of the model where it is in none."""
+        return layer_of(self.module)
+
+
+@dataclass(frozen=True)
+class Head:
+    """One attention head, against Proposition 1 of Ali et al. (2022), in the general form of its appendix."""
+
+    module: str
+    head: int
+    entering: float
+    """Relevance of the head's output."""
+    values: float
+    queries: float
+    keys: float
+    """What leaves through each."""
+    covariance: float
+    """What Proposition 1 says is counted twice: 2 sum_j Cov_j(scores, values) . dF/dy_j."""
+
+    @property
+    def broke(self) -> float:
+        """What was measured: more leaves than enters."""
+        return self.values + self.queries + self.keys - self.entering
+
+
+@dataclass(frozen=True)
+class Norm:
+    """One norm, against Proposition 2 of Ali et al. (2022): what leaves is eps / (eps + Var) of what enters."""
+
+    module: str
+    entering: float
+    """Relevance of its output, that of its bias left out."""
+    leaving: float
+    predicted: float
+    """What Proposition 2 says must leave under the plain gradient."""
+    before: tuple[float, ...] = ()
+    after: tuple[float, ...] = ()
+    """Relevance of each place of the first sample below and above the norm: figure 2 of the paper."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Conservation and coverage of a model under one rule set."""
+
+    rules: str
+    model: str
+    target: str
+    samples: int
+    output: float
+    inputs: float
+    positions: float
+    biases: float
+    gap: float
+    """The ledger, as means over samples: output = inputs + positions + biases + gap, and gap = sum of all leaks."""
+    components: tuple[Component, ...]
+    """In the order of the forward pass."""
+    heads: tuple[Head, ...]
+    norms: tuple[Norm, ...]
+    outputs: tuple[float, ...]
+    sums: tuple[float, ...]
+    """For each sample the explained number and the sum of its inputs' relevance: figure 3 of the paper."""
+    gaps: tuple[float, ...]
+    coverage: tuple[Meeting, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def ranked(self) -> list[Component]:
+        """Return the components that break conservation, the largest first."""
+        broken = [one for one in self.components if one.size > 0]
+        return sorted(broken, key=lambda one: -one.size)
+
+    def layers(self) -> dict[str, tuple[float, float]]:
+        """Return for each layer, from the output down, what its constants take and what leaks."""
+        found: dict[str, tuple[float, float]] = {}
+        for one in reversed(self.components):
+            constants, leak = found.get(one.layer, (0.0, 0.0))
+            found[one.layer] = (constants + one.constants, leak + one.leak)
+        return found
+
+    def kinds(self) -> dict[str, float]:
+        """Return what leaks in each kind of operation."""
+        found: dict[str, float] = {}
+        for one in self.components:
+            found[one.kind] = found.get(one.kind, 0.0) + one.leak
+        return found
+
+    def relative_gap(self) -> float:
+        """Return the largest gap of a sample, as a share of the largest output."""
+        scale = max((abs(one) for one in self.outputs), default=0.0)
+        return max((abs(one) for one in self.gaps), default=0.0) / (scale or 1.0)
+
+    def to_json(self) -> str:
+        """Return the audit as JSON."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Audit:
+        """Return the audit that `to_json` wrote."""
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise Error(f"This is no JSON, or only a part of it: {error}.") from None
+        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
+            raise Error(f"This JSON is no audit: its schema is not {SCHEMA!r}.")
+        parts: dict[str, Sequence[Any]] = {
+            "components": [Component(**one) for one in found["components"]],
+            "heads": [Head(**one) for one in found["heads"]],
+            "norms": [
+                Norm(**{**one, "before": tuple(one["before"]), "after": tuple(one["after"])}) for one in found["norms"]
+            ],
+            "coverage": [Meeting(**one) for one in found["coverage"]],
+            **{name: found[name] for name in ("outputs", "sums", "gaps")},
+        }
+        return cls(**{**found, **{name: tuple(part) for name, part in parts.items()}})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Audit:
+        """Read an audit that was saved as JSON."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def show(self) -> None:
+        """Print the audit to the terminal."""
+        from ..views.audit import show
+
+        show(self)
+
+
+def layer_of(module: str) -> str:
+    """Return the layer that a module's name tells, as `encoder.layer.3`; else its first two parts."""
+    numbered = re.match(r"^(.*?\.\d+)(\.|$)", module)
+    return numbered.group(1) if numbered else ".".join(module.split(".")[:2]) or "the model itself"

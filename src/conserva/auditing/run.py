@@ -1,0 +1,140 @@
+"""From a model and inputs to an audit."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from .. import census
+from ..coverage import Meeting
+from ..errors import Error
+from ..forward import forward
+from ..inputs import Inputs
+from ..ledger import Books, Ledger, Unbatchable
+from ..operations.live import in_float32
+from ..propagation import Propagation, as_rule_set
+from ..rules import RuleSet
+from ..sources import Sources
+from ..targets import of_sample
+from ..tasks.text import Text
+from .auditor import Auditor
+from .norms import NormRecord, watching
+from .result import Audit
+from .summary import Measured, heads_of, norms_of, summarise
+
+
+def audit(
+    task_or_model: Text | nn.Module,
+    inputs: Any,
+    target: Any = None,
+    *,
+    rules: str | RuleSet | Propagation = "gi",
+) -> Audit:
+    """Test conservation operation by operation: what each takes in, gives on, gives to constants, and loses.
+
+    Parameters
+    ----------
+    task_or_model
+        What `conserva.load` returned, or any PyTorch Transformer in evaluation mode.
+    inputs
+        For a task a text or several; for a model what it is called with.
+    target
+        What is explained, as in `conserva.relevance`.
+    rules
+        A rule set's name, or what `conserva.rules(...)` returned.
+    """
+    if isinstance(task_or_model, Text):
+        model, name = task_or_model.model, task_or_model.name
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        inputs = task_or_model.batch([task_or_model.encode(text) for text in texts])
+    elif isinstance(task_or_model, nn.Module):
+        model, name = task_or_model, type(task_or_model).__name__
+    else:
+        raise Error(f"{task_or_model!r} is neither a task nor a torch.nn.Module.")
+    modules = dict(model.named_modules())
+    census.refuse_sealed(modules)
+    rule_set, call = as_rule_set(rules), Inputs.of(model, inputs)
+    with torch.inference_mode(False), torch.enable_grad():
+        try:
+            parts = [_measure(model, modules, rule_set, call, target)]
+        except Unbatchable:
+            parts = [
+                _measure(model, modules, rule_set, call.sample(i), of_sample(target, i)) for i in range(call.samples())
+            ]
+    ledger = Ledger.side_by_side([part.ledger for part in parts])
+    return Audit(
+        rules=rule_set.name,
+        model=name,
+        target=_said(target),
+        samples=len(ledger.output),
+        output=float(ledger.output.mean()),
+        inputs=float(ledger.inputs.mean()),
+        positions=float(ledger.positions.mean()),
+        biases=float(ledger.biases.mean()),
+        gap=float(ledger.gap.mean()),
+        components=summarise(modules, parts),
+        heads=heads_of(modules, parts),
+        norms=norms_of(modules, parts, rule_set),
+        outputs=tuple(ledger.output.tolist()),
+        sums=tuple(ledger.inputs.tolist()),
+        gaps=tuple(ledger.gap.tolist()),
+        coverage=tuple(parts[0].coverage),
+        provenance={
+            **{package: metadata.version(package) for package in ("conserva", "torch", "transformers")},
+            "python": platform.python_version(),
+            "rules": {key: value for key, value in vars(rule_set).items() if key != "name"},
+        },
+    )
+
+
+def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet, call: Inputs, target: Any) -> Measured:
+    """Run the model once under watch, and take one gradient."""
+    books = Books(call.samples(), 0)
+    sources = Sources(modules, call.features(), True, ())
+    auditor = Auditor(rules, books, sources)
+    norms: list[NormRecord] = []
+    with watching(modules, norms):
+        _, (number,) = forward(model, call, sources, auditor, [target])
+    nodes = census.check_reached(model, [number], rules, auditor.coverage, ())
+    if rules.attention != "freeze":
+        census.cancel_inside_softmax(nodes, books)
+    leaves = list(sources.leaves.values())
+    scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
+    grads = auditor.gradient(in_float32(number).sum() * scale, leaves)
+    output = in_float32(number.detach())
+    carried = torch.zeros_like(output)
+    for leaf, grad in zip(leaves, grads, strict=True):
+        if grad is not None:
+            relevance = in_float32(leaf.detach()) * in_float32(grad) / scale
+            carried = carried + relevance.reshape(books.samples, -1).sum(1)
+    constants = [_constants(record.entries, output) / scale for record in auditor.records]
+    seen = {id(entry) for record in auditor.records for entry in record.entries}
+    elsewhere = [entry for entry in books.entries if id(entry) not in seen]
+    rest: dict[nn.Module | None, Tensor] = {}
+    for entry in elsewhere:
+        if entry.relevance is not None and not entry.cancelled:
+            rest[entry.module] = rest.get(entry.module, torch.zeros_like(output)) + _constants([entry], output) / scale
+    ledger = books.close(modules, output, carried, scale)
+    coverage: Sequence[Meeting] = auditor.coverage.meetings(modules)
+    if not all(bool(torch.isfinite(one).all()) for one in (ledger.inputs, ledger.gap)):
+        raise Error(
+            f"The relevance has nan or inf under rules={rules.name!r}: conserva.relevance says where it arises."
+        )
+    return Measured(ledger, auditor.records, constants, rest, norms, coverage, scale)
+
+
+def _constants(entries: Sequence[Any], like: Tensor) -> Tensor:
+    """Return what constants took, for each sample."""
+    found = [cast(Tensor, entry.relevance) for entry in entries if entry.relevance is not None and not entry.cancelled]
+    return torch.stack(found).sum(0).to(like) if found else torch.zeros_like(like)
+
+
+def _said(target: Any) -> str:
+    if target is None:
+        return "the highest score"
+    return getattr(target, "__name__", str(target))

@@ -1,0 +1,340 @@
+"""The figures of an audit: leaks by layer, one norm (Ali et al. 2022, figure 2), sums against outputs (figure 3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..auditing.result import Audit, Norm
+from ..errors import Error
+from .audit import named, samples, some, subject, untraced
+from .colours import AGAINST, FOR, LEDGER, hexadecimal
+from .curves import INK, NOTE, OLIVE, POINTS, SOLID, STYLES, _caption, _dress, _embedded, _figure
+from .figure import _shown
+from .wording import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ACROSS = 3
+"""Panels beside each other: with more, a page would shrink their letters."""
+
+ROWS, LOW, HIGH = 24, 0.15, 0.24
+"""Rows of a waterfall that have the full height, and how high rows are with more and with fewer, in inches."""
+
+LABELS = 44
+"""Rows that are labelled; of more, only every so many."""
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "output": {"facecolor": INK, "linewidth": 0},
+    "lost": {"facecolor": LEDGER["gap"], "edgecolor": LEDGER["gap"], "linewidth": 0.6},
+    "counted twice": {"facecolor": "none", "edgecolor": LEDGER["gap"], "linewidth": 0.6, "hatch": "//////"},
+    "constants": {"facecolor": LEDGER["biases"], "edgecolor": LEDGER["biases"], "linewidth": 0.6},
+    "inputs": {"facecolor": LEDGER["inputs"], "linewidth": 0},
+}
+"""The ledger's colours; what is counted twice is told from what is lost without colours too."""
+
+LEAST = 0.003
+"""The share of an axis below which a bar would not be seen."""
+
+UNTRACED = "in no component"
+
+
+def draw_waterfall(audits: Sequence[Audit], path: str | Path) -> None:
+    """Draw how relevance goes from the output through the layers to the inputs, a panel for each audit, and save it."""
+    figure = _waterfall(audits)
+    _caption(figure, waterfall_caption(audits))
+    figure.savefig(path)
+
+
+def draw_norm(audit: Audit, module: str, path: str | Path) -> None:
+    """Draw the relevance of each place above and below one norm, and save it."""
+    figure = _norm(audit, module)
+    _caption(figure, norm_caption(audit, module))
+    figure.savefig(path)
+
+
+def draw_scatter(audits: Sequence[Audit], path: str | Path) -> None:
+    """Draw the sum of the inputs' relevance against the output, a panel for each audit, and save it."""
+    figure = _scatters(audits)
+    _caption(figure, scatter_caption(audits))
+    figure.savefig(path)
+
+
+def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> str:
+    """Return the figure of `draw_waterfall` as SVG to stand in a page; the caption is the page's to write."""
+    return _in_page(_waterfall(audits), "What each layer takes and loses, from the output to the inputs", prefix)
+
+
+def norm_svg(audit: Audit, module: str, prefix: str = "norm-") -> str:
+    """Return the figure of `draw_norm` as SVG to stand in a page, likewise."""
+    return _in_page(_norm(audit, module), "Relevance of each place above and below a norm", prefix)
+
+
+def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> str:
+    """Return the figure of `draw_scatter` as SVG to stand in a page, likewise."""
+    return _in_page(_scatters(audits), "Sum of the inputs' relevance against the output", prefix)
+
+
+def waterfall_caption(audits: Sequence[Audit]) -> str:
+    """Say what the bars and numbers are, under which rule sets, of which model."""
+    apart = len({limits for _, limits in _reaches(audits)}) > 1
+    own = " Each rule set has its own axis: one reaches much further than another."
+    return (
+        "From the output down to the inputs: what each layer loses, counts twice, and gives to its constants (biases, "
+        "positions). Numbers: the output, what leaks in each layer (below 0: counted twice), the inputs."
+        f"{own if apart else ''} {_of(audits)} · means over {samples(audits[0])}."
+    )
+
+
+def norm_caption(audit: Audit, module: str) -> str:
+    """Say what the bars are, of which norm, under which rule set, of which model."""
+    return (
+        f"Relevance of each place of the first sample above and below {named(module)}: its output, where relevance "
+        "enters from the explained number, and its input, where it leaves. Red for, blue against. "
+        f"{_of([audit])}."
+    )
+
+
+def scatter_caption(audits: Sequence[Audit]) -> str:
+    """Say what the points are, under which rule sets, of which model."""
+    most = max(len(one.sums) for one in audits)
+    drawn = f" ({POINTS} of {most} are drawn)" if most > POINTS else ""
+    return (
+        f"Sum of the inputs' relevance against the explained output, a point for each sample{drawn}; on the line the "
+        f"inputs get all of it, off the line constants or leaks have the rest. {_of(audits)}."
+    )
+
+
+def norm_named(audit: Audit, module: str) -> Norm:
+    """Return the norm of a module, with its places."""
+    drawable = [one for one in audit.norms if one.before and one.after]
+    for one in drawable:
+        if one.module == module:
+            return one
+    known = ", ".join(repr(one.module) for one in drawable) or "none: it was made without places"
+    raise Error(f"module={module!r} is no norm with places in this audit. It has {known}.")
+
+
+def _of(audits: Sequence[Audit]) -> str:
+    first, word = audits[0], "rules" if len(audits) == 1 else "rule sets"
+    return f"{subject(first)} · {word} {', '.join(one.rules for one in audits)}"
+
+
+def _in_page(figure: Figure, label: str, prefix: str) -> str:
+    """Return a figure as SVG; the inputs' grey is the page's to choose, who knows its ground."""
+    svg, grey = _embedded(figure, label, prefix), LEDGER["inputs"]
+    return re.sub(r"<\w[^>]*>", lambda tag: tag[0].replace(grey, f"var(--inputs,{grey})"), svg)
+
+
+# The waterfall
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one layer does to relevance on its way down, each part as it changes what is left."""
+
+    layer: str
+    lost: float = 0.0
+    twice: float = 0.0
+    constants: float = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        return {"lost": -self.lost, "counted twice": -self.twice, "constants": -self.constants}
+
+
+def steps(audit: Audit) -> list[Step]:
+    """Return the layers from the output down; what they lose and what they count twice apart, so that neither hides."""
+    found: dict[str, Step] = {}
+    for one in reversed(audit.components):
+        so_far = found.get(one.layer, Step(one.layer))
+        lost, twice = max(one.leak, 0.0), min(one.leak, 0.0)
+        found[one.layer] = Step(one.layer, so_far.lost + lost, so_far.twice + twice, so_far.constants + one.constants)
+    if rest := untraced(audit):
+        found[UNTRACED] = Step(UNTRACED, max(rest, 0.0), min(rest, 0.0))
+    return list(found.values())
+
+
+def tips(names: Sequence[str]) -> list[str]:
+    """Return names by their ends, as `layer.3` and `pooler`, as long as these stay apart."""
+    for count in range(1, 1 + max(name.count(".") + 1 for name in names)):
+        found = []
+        for name in names:
+            parts = name.split(".")
+            found.append(".".join(parts[-(count + parts[-1].isdigit()) :]))
+        if len(set(found)) == len(set(names)):
+            return found
+    return list(names)
+
+
+def _reaches(audits: Sequence[Audit]) -> list[tuple[list[Step], tuple[float, float]]]:
+    """Return the steps of each audit, and how far its axis goes: all alike, unless one would make another vanish."""
+    found = []
+    for one in audits:
+        levels, level = [0.0, one.output, one.inputs], one.output
+        for change in (part for step in steps(one) for part in step.parts.values()):
+            level += change
+            levels.append(level)
+        found.append((steps(one), (min(levels), max(levels))))
+    widths = [high - low for _, (low, high) in found]
+    if max(widths) > 6 * min(widths):
+        return found
+    shared = min(low for _, (low, _) in found), max(high for _, (_, high) in found)
+    return [(path, shared) for path, _ in found]
+
+
+def _waterfall(audits: Sequence[Audit]) -> Figure:
+    paths = _reaches(some(audits))
+    layers = list(dict.fromkeys(step.layer for path, _ in paths for step in path))
+    labels = ["output", *tips(layers), "inputs"]
+    across, down = min(ACROSS, len(audits)), ceil(len(audits) / ACROSS)
+    height = len(labels) * (HIGH if len(labels) <= ROWS else LOW) + 1.0
+    figure = _figure(0.9 + 2.6 * across + (1.4 if across == 1 else 0), height * down + 0.3)
+    panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    every = ceil(len(labels) / LABELS)
+    for i, (axes, one, (path, limits)) in enumerate(zip(panels, audits, paths, strict=False)):
+        _dress(axes, "relevance" if i + across >= len(audits) else "", "")
+        _panel(axes, one, path, layers, limits, every)
+    last = len(labels) - 1
+    shown = [_shown(label) if i % every == 0 or i == last else "" for i, label in enumerate(labels)]
+    panels[0].set_yticks(range(len(labels)), shown)
+    panels[0].set_ylim(last + 0.6, -0.6)
+    for axes in panels[len(audits) :]:
+        axes.axis("off")
+    _keys(figure)
+    return figure
+
+
+def _keys(figure: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    keys = [Patch(label=name, **look) for name, look in LOOKS.items()]
+    figure.legend(
+        handles=keys, loc="outside upper center", ncols=len(keys), frameon=False, fontsize=7.5, labelcolor=INK,
+        handlelength=1.2, handleheight=0.9, columnspacing=1.6,
+    )  # fmt: skip
+
+
+def _panel(
+    axes: Axes, one: Audit, path: Sequence[Step], layers: Sequence[str], limits: tuple[float, float], every: int
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    reach, last = limits[1] - limits[0] or 1.0, len(layers) + 1
+    _heading(axes, one.rules, f"gap {number(one.gap)}")
+    axes.barh([0, last], [one.output, one.inputs], height=0.62, zorder=3, color=[INK, LEDGER["inputs"]])
+    _number(axes, 0, one.output, "bold")
+    _number(axes, last, one.inputs, "bold")
+    level, above, lines = one.output, 0.0, []
+    for step in path:
+        row = layers.index(step.layer) + 1
+        drawn = {name: change for name, change in step.parts.items() if abs(change) > LEAST * reach}
+        lane = 0.72 / max(1, len(drawn))
+        for i, (name, change) in enumerate(drawn.items()):
+            y = row - 0.36 + lane * (i + 0.5)
+            axes.barh(y, change, left=level, height=0.86 * lane, zorder=3, **LOOKS[name])
+            lines.append((level, above, y))
+            level, above = level + change, y
+        hidden = sum(step.parts.values()) - sum(drawn.values())
+        if hidden:  # what is too small to be seen still counts
+            lines.append((level, above, float(row)))
+            level, above = level + hidden, max(above, float(row))
+        if row % every == 0:
+            _number(axes, row, step.lost + step.twice)
+    lines.append((level, above, float(last)))
+    axes.vlines(*zip(*lines, strict=True), color=NOTE, linewidth=0.7, zorder=2)
+    axes.axvline(0, color=INK, linewidth=0.6, zorder=1)
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.set_xlim(limits[0] - 0.04 * reach, limits[1] + 0.04 * reach)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def _number(axes: Axes, row: int, value: float, weight: str = "normal") -> None:
+    """Write a number beside a row; one that is rounding is not worth the ink."""
+    text = number(value) if abs(value) >= 0.0005 else "0"
+    place = axes.get_yaxis_transform()
+    axes.text(1.03, row, text, transform=place, fontsize=6.5, color=INK, va="center", weight=weight)
+
+
+def _heading(axes: Axes, title: str, note: str) -> None:
+    axes.set_title(_shown(title), fontsize=9, color=INK, pad=15, weight="bold")
+    place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 4), "textcoords": "offset points"}
+    axes.annotate(note, (0.5, 1.0), **place, fontsize=7, color=NOTE, ha="center", va="bottom")
+
+
+# Figures 2 and 3 of the paper
+
+
+def _norm(audit: Audit, module: str) -> Figure:
+    one = norm_named(audit, module)
+    figure = _figure(7.6, 2.7)
+    from matplotlib.ticker import MaxNLocator  # after the figure, which says what to do where there is no matplotlib
+
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, title, values in zip(
+        panels, ("above: its output", "below: its input"), (one.after, one.before), strict=True
+    ):
+        _dress(axes, "place", "relevance" if axes is panels[0] else "")
+        _heading(axes, title, f"sum {number(sum(values))}")
+        colours = [hexadecimal(FOR if value > 0 else AGAINST) for value in values]
+        axes.bar(range(len(values)), values, width=0.8 if len(values) < 100 else 1.0, color=colours, zorder=3)
+        axes.axhline(0, color=INK, linewidth=0.6, zorder=4)
+        axes.grid(axis="x", visible=False)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.set_xlim(-0.7, len(values) - 0.3)
+    return figure
+
+
+def _scatters(audits: Sequence[Audit]) -> Figure:
+    across, down = min(ACROSS, len(some(audits))), ceil(len(audits) / ACROSS)
+    figure = _figure(2.5 * max(2, across), 2.75 * down + 0.2)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    outputs = [value for one in audits for value in one.outputs] or [0.0, 1.0]
+    wide = max(outputs) - min(outputs) or 1.0
+    for i, (axes, one) in enumerate(zip(panels, audits, strict=False)):
+        last = i + across >= len(audits)
+        _dress(axes, "explained output" if last else "", "sum of the inputs" if i % across == 0 else "")
+        _scatter(axes, one, audits, wide)
+    for axes in panels[len(audits) :]:
+        axes.axis("off")
+    return figure
+
+
+def _scatter(axes: Axes, one: Audit, audits: Sequence[Audit], wide: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    near = [values for audit in audits for values in (audit.outputs, audit.sums) if _near(audit, wide)]
+    values = [value for part in near for value in part] or [*one.outputs] or [0.0, 1.0]
+    room = 0.06 * (max(values) - min(values)) or 1.0
+    limits = min(values) - room, max(values) + room
+    axes.set_box_aspect(1)
+    _heading(axes, one.rules, f"gap {number(one.gap)}")
+    every = max(1.0, len(one.sums) / POINTS)
+    drawn = [int(i * every) for i in range(min(POINTS, len(one.sums)))]
+    colour, _ = STYLES.get(one.rules, (OLIVE, SOLID))
+    points = [one.outputs[i] for i in drawn], [one.sums[i] for i in drawn]
+    axes.plot(*points, "o", markersize=3, color=colour, alpha=0.7, markeredgewidth=0, zorder=3)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+    axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=2)
+    axes.set_xlim(limits)
+    if _near(one, wide):
+        axes.set_ylim(limits)
+        return
+    low, high = min(one.sums), max(one.sums)
+    axes.set_ylim(low - 0.15 * (high - low), high + 0.06 * (high - low))  # room for the words
+    axes.text(0.97, 0.03, "own y axis", transform=axes.transAxes, fontsize=7, color=NOTE, ha="right", style="italic")
+
+
+def _near(one: Audit, wide: float) -> bool:
+    """Return whether sums can stand on an axis with the outputs without making these vanish."""
+    both = (*one.outputs, *one.sums)
+    return not both or max(both) - min(both) <= 4 * wide
