@@ -62,6 +62,8 @@ def main() -> None:
         "conserva ah+ln": ours("ah+ln", False),
         "conserva ah+ln, with the ledger": ours("ah+ln", True),
         "conserva exact, with the ledger": ours("exact", True),
+        "conserva audit, gi": lambda: conserva.audit(model, inputs, 1, rules="gi"),
+        "conserva audit, ah+ln": lambda: conserva.audit(model, inputs, 1, rules="ah+ln"),
     }
     if not given.ours_only:
         contenders |= peers(model, embeddings, inputs["attention_mask"])

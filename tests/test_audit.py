@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ def test_proposition_1_holds_for_every_head(build, kernel: str) -> None:
     model = build().double()
     model.set_attn_implementation(kernel)
     audit = conserva.audit(model, padded(model), 0, rules="gi")
-    assert len(audit.heads) == (8 if build is bert else 4)  # grouped heads share keys and values
+    assert len(audit.heads) == 8
     for head in audit.heads:
         assert head.broke == pytest.approx(head.covariance, abs=CLOSE[build])
         assert head.values == pytest.approx(head.entering, abs=CLOSE[build])
@@ -248,3 +249,18 @@ def test_nan_weights_are_named() -> None:
         model.bert.encoder.layer[1].output.dense.weight[0, 0] = float("nan")
     with pytest.raises(conserva.Error, match=r"layer\.1\.output\.dense"):
         conserva.audit(model, tokens(), 0)
+
+
+def test_saving_and_drawing(tmp_path: Path) -> None:
+    audit = conserva.audit(conserva.load(), ["a joy.", "how dull."], "positive", rules="gi")
+    for name in ("audit.json", "audit.html", "audit.png", "audit.svg"):
+        assert audit.save(tmp_path / name).stat().st_size > 1000
+    assert conserva.Audit.load(tmp_path / "audit.json") == audit
+    audit.draw_norm("bert.encoder.layer.3.output.LayerNorm", tmp_path / "norm.png")
+    audit.draw_scatter(tmp_path / "scatter.png")
+    assert (tmp_path / "norm.png").stat().st_size > 1000
+    assert (tmp_path / "scatter.png").stat().st_size > 1000
+    with pytest.raises(conserva.Error, match=r"'\.doc'"):
+        audit.save(tmp_path / "audit.doc")
+    with pytest.raises(conserva.Error, match="no.such.norm"):
+        audit.draw_norm("no.such.norm", tmp_path / "norm.png")

@@ -164,6 +164,35 @@ class Audit:
 
         show(self)
 
+    def save(self, path: str | Path) -> Path:
+        """Write JSON, a report, or the waterfall as a picture, as the name's ending says: .json, .html, .png, .svg."""
+        path = Path(path)
+        if path.suffix == ".json":
+            path.write_text(self.to_json() + "\n", encoding="utf-8")
+        elif path.suffix == ".html":
+            from ..views.audit_report import report
+
+            path.write_text(report([self]), encoding="utf-8")
+        elif path.suffix in (".png", ".svg", ".pdf"):
+            from ..views.waterfall import draw_waterfall
+
+            draw_waterfall([self], path)
+        else:
+            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json, .html, .png, .svg or .pdf.")
+        return path
+
+    def draw_norm(self, module: str, path: str | Path) -> None:
+        """Draw the relevance of each place before and after one norm: figure 2 of the paper."""
+        from ..views.waterfall import draw_norm
+
+        draw_norm(self, module, path)
+
+    def draw_scatter(self, path: str | Path) -> None:
+        """Draw the sum of the inputs' relevance against the output, a point for each sample: figure 3 of the paper."""
+        from ..views.waterfall import draw_scatter
+
+        draw_scatter([self], path)
+
 
 def layer_of(module: str) -> str:
     """Return the layer that a module's name tells, as `encoder.layer.3`; else its first two parts."""
