@@ -262,5 +262,5 @@ def test_saving_and_drawing(tmp_path: Path) -> None:
     assert (tmp_path / "scatter.png").stat().st_size > 1000
     with pytest.raises(conserva.Error, match=r"'\.doc'"):
         audit.save(tmp_path / "audit.doc")
-    with pytest.raises(conserva.Error, match="no.such.norm"):
+    with pytest.raises(conserva.Error, match=r"no\.such\.norm"):
         audit.draw_norm("no.such.norm", tmp_path / "norm.png")

@@ -46,6 +46,7 @@ _OUT_OF_PLACE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("div_", "divide_", "true_divide_", "__idiv__"), torch.div),
     **{f"{name}_": getattr(Tensor, name) for name in activations.READERS if hasattr(Tensor, f"{name}_")},
 }
+_CASTS = ("to", "type_as", "float", "double", "half", "bfloat16")
 _MATRIX_PRODUCTS = ("matmul", "__matmul__", "bmm", "mm", "mv", "dot", "einsum")
 
 
@@ -119,6 +120,8 @@ class Auditor(Propagation):
                 heads.pass_on(args, out)
             elif name in _SUMS:
                 heads.share(args)
+            elif name in _CASTS:
+                heads.keep(args, out)
             return out
         given = args
         books = self.books
@@ -141,17 +144,19 @@ class Auditor(Propagation):
 
     def _watch(self, record: Record, out: Tensor, aliases: _Aliases) -> None:
         value = self._held(out)
-        by_head = record.kind == "attention" and out.dim() == 4
+        assert self.books is not None
+        by_head = record.kind == "attention" and out.dim() == 4 and out.shape[0] == self.books.samples
         out.register_hook(lambda grad: self._entered(record, value, grad, by_head))  # type: ignore[no-untyped-call]
         for i, alias in enumerate(aliases.made):
             own = self._held(alias)
-            place = f"input {i}" if by_head and alias.dim() == 4 else ""
+            place = f"input {i}" if by_head and alias.dim() == 4 and alias.shape[0] == out.shape[0] else ""
 
             def left(grad: Tensor, own: list[Tensor] = own, place: str = place) -> None:
-                relevance = _relevance(own[0], grad)
-                record.leave(self._by_sample(relevance))
                 if place:
-                    record.heads[place] = relevance.sum((-1, -2))
+                    record.heads[place] = _dots(own[0], grad, 2)
+                    record.leave(record.heads[place].sum(1))
+                else:
+                    record.leave(self._by_sample(own[0], grad))
 
             alias.register_hook(left)  # type: ignore[no-untyped-call]
 
@@ -169,22 +174,24 @@ class Auditor(Propagation):
                 holder[0] = holder[0].clone()
 
     def _entered(self, record: Record, held: list[Tensor], grad: Tensor, by_head: bool) -> None:
-        relevance = _relevance(held[0], grad)
-        record.enter(self._by_sample(relevance))
         if by_head:
-            record.heads["output"] = relevance.sum((-1, -2))
+            record.heads["output"] = _dots(held[0], grad, 2)
+            record.enter(record.heads["output"].sum(1))
             if record.covariance is not None:
                 record.heads["covariance"] = record.covariance(in_float32(grad))
+        else:
+            record.enter(self._by_sample(held[0], grad))
 
-    def _by_sample(self, relevance: Tensor) -> Tensor:
+    def _by_sample(self, value: Tensor, grad: Tensor) -> Tensor:
+        """Return the relevance of each sample: the sum of x * dF/dx."""
         books = self.books
         assert books is not None
-        axis = books._sample_axis(relevance)
+        axis = books._sample_axis(grad)
         if isinstance(axis, Unbatchable):
             raise axis
         if axis is None:
-            return relevance.reshape(books.samples, -1).sum(1)
-        return relevance.movedim(axis, 0).flatten(1).sum(1) if relevance.dim() > 1 else relevance
+            return _dots(value.reshape(books.samples, -1), grad.reshape(books.samples, -1), 1)
+        return _dots(value.movedim(axis, 0), grad.movedim(axis, 0), 1)
 
 
 class _Aliases:
@@ -251,7 +258,11 @@ def _conserves(name: str, arguments: tuple[Any, ...]) -> bool:
     return name in _MATRIX_PRODUCTS and len(alive) < 2 and not any(isinstance(one, nn.Parameter) for one in flat)
 
 
-def _relevance(value: Tensor, grad: Tensor) -> Tensor:
-    """Return R = x * dF/dx; a mask's -inf times the gradient 0 is 0."""
-    relevance = in_float32(value) * in_float32(grad)
-    return torch.where(grad == 0, torch.zeros_like(relevance), relevance)
+def _dots(value: Tensor, grad: Tensor, axes: int) -> Tensor:
+    """Return the sum of x * dF/dx over all but the first axes, in one pass over both."""
+    lead = grad.shape[:axes]
+    x, g = (in_float32(one).reshape(lead.numel(), 1, -1) for one in (value, grad))
+    found = torch.bmm(x, g.transpose(1, 2))
+    if not torch.isfinite(found).all():  # a mask's -inf times the gradient 0 is 0
+        found = torch.where(g == 0, torch.zeros_like(g), x * g).sum(-1)
+    return found.reshape(lead)

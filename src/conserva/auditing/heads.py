@@ -67,6 +67,13 @@ def pass_on(args: Sequence[Any], out: Any) -> None:
         out.__dict__[_NOTES] = found
 
 
+def keep(args: Sequence[Any], out: Any) -> None:
+    """Let scores and maps in another dtype be what they were."""
+    found = _notes(args[:1])
+    if found and live(out):
+        out.__dict__[_NOTES] = found
+
+
 def add_in_place(args: Sequence[Any]) -> None:
     """Note a constant that was added to scores where they are."""
     found = _notes(args[:1])
