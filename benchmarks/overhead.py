@@ -62,11 +62,11 @@ def main() -> None:
         "conserva ah+ln": ours("ah+ln", False),
         "conserva ah+ln, with the ledger": ours("ah+ln", True),
         "conserva exact, with the ledger": ours("exact", True),
-        "conserva audit, gi": lambda: conserva.audit(model, inputs, 1, rules="gi"),
-        "conserva audit, ah+ln": lambda: conserva.audit(model, inputs, 1, rules="ah+ln"),
     }
     if not given.ours_only:
         contenders |= peers(model, embeddings, inputs["attention_mask"])
+    contenders["conserva audit, gi"] = lambda: conserva.audit(model, inputs, 1, rules="gi")
+    contenders["conserva audit, ah+ln"] = lambda: conserva.audit(model, inputs, 1, rules="ah+ln")
     seconds = medians(contenders, given.rounds)
     settings = {"model": "small" if given.small else "BERT-base", "batch": given.batch, "tokens": given.tokens}
     name = "overhead-small.json" if given.small else "overhead.json"

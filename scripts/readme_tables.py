@@ -77,11 +77,34 @@ def faithfulness() -> str:
     return "\n".join(lines)
 
 
+def audit() -> str:
+    """Show the stored audit of the bundled model: its books and its leaks."""
+    found = json.loads((ROOT / "docs" / "results" / "audit-sentiment.json").read_text(encoding="utf-8"))
+    lines = [f"| | {' | '.join(f'`{rules}`' for rules in found)} |", "|---|" + "---|" * len(found)]
+    for entry in ("output", "inputs", "positions", "biases", "gap"):
+        lines.append(f"| {entry} | {' | '.join(_number(one[entry]) for one in found.values())} |")
+    for kind in ("attention", "norm", "activation"):
+        lines.append(
+            f"| leak in {kind} | {' | '.join(_number(one['leaks'].get(kind, 0.0)) for one in found.values())} |"
+        )
+    largest = [f"`{one['largest'][0]['module']}`" if abs(one["gap"]) > 1e-3 else "none" for one in found.values()]
+    return "\n".join([*lines, f"| largest leak | {' | '.join(largest)} |"])
+
+
+def _number(value: float) -> str:
+    return f"{value:+.3f}" if abs(value) >= 5e-4 else "0" if value == 0 else f"{value:+.0e}"
+
+
 def main() -> None:
-    """Rewrite the README."""
-    path = ROOT / "README.md"
+    """Rewrite the README and the docs."""
+    fill(ROOT / "README.md", {"models": models(), "cost": cost(), "faithfulness": faithfulness()})
+    fill(ROOT / "docs" / "audit.md", {"audit": audit()})
+
+
+def fill(path: Path, tables: dict[str, str]) -> None:
+    """Put tables between their marks in a file."""
     text = path.read_text(encoding="utf-8")
-    for name, table in (("models", models()), ("cost", cost()), ("faithfulness", faithfulness())):
+    for name, table in tables.items():
         text = re.sub(
             rf"<!-- {name} -->.*<!-- /{name} -->",
             lambda _, name=name, table=table: f"<!-- {name} -->\n{table}\n<!-- /{name} -->",

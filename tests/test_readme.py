@@ -15,11 +15,12 @@ from test_maps import REFUSED as WITHOUT_MAPS
 from test_zoo import REFUSED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+AUDIT = (Path(__file__).parents[1] / "docs" / "audit.md").read_text(encoding="utf-8")
 
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT, re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}
     for block in blocks:
