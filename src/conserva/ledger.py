@@ -125,14 +125,14 @@ class Books:
             constant = constant.to(out.dtype) * factor
         elif factor != 1:
             constant = constant * factor
-        axis, module = self._sample_axis(out), calling_module()
+        axis, module = self.sample_axis(out), calling_module()
         entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape)
         place = _base(out)
         self.entries.append(entry)
         self.nodes.append(place.grad_fn)
         place.register_hook(entry.collect)  # type: ignore[no-untyped-call]
 
-    def _sample_axis(self, out: Tensor) -> int | Unbatchable | None:
+    def sample_axis(self, out: Tensor) -> int | Unbatchable | None:
         """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows.
 
         Where that cannot be told, nothing is lost before relevance really arrives there: it is raised then.

@@ -113,7 +113,7 @@ class Auditor(Propagation):
             heads.add_in_place(args)
             return overwrite(args[0], made)
         if name not in _WATCHED or not torch.is_grad_enabled() or _conserves(name, (*args, *kwargs.values())):
-            if name in _IN_PLACE or name.endswith("_"):
+            if _works_in_place(name):
                 self._keep_values(args)
             out = super().__torch_function__(func, types, args, kwargs)
             if name in _PRODUCTS:
@@ -145,7 +145,8 @@ class Auditor(Propagation):
     def _watch(self, record: Record, out: Tensor, aliases: _Aliases) -> None:
         value = self._held(out)
         assert self.books is not None
-        by_head = record.kind == "attention" and out.dim() == 4 and out.shape[0] == self.books.samples
+        alone = self.books.samples == 1 == out.shape[0]
+        by_head = record.kind == "attention" and out.dim() == 4 and (alone or self.books.sample_axis(out) == 0)
         out.register_hook(lambda grad: self._entered(record, value, grad, by_head))  # type: ignore[no-untyped-call]
         for i, alias in enumerate(aliases.made):
             own = self._held(alias)
@@ -186,7 +187,7 @@ class Auditor(Propagation):
         """Return the relevance of each sample: the sum of x * dF/dx."""
         books = self.books
         assert books is not None
-        axis = books._sample_axis(grad)
+        axis = books.sample_axis(grad)
         if isinstance(axis, Unbatchable):
             raise axis
         if axis is None:
@@ -243,9 +244,13 @@ def _needs_watch(name: str, others: Sequence[Any]) -> bool:
     return all(live(one) for one in others if isinstance(one, Tensor))
 
 
+def _works_in_place(name: str) -> bool:
+    return name in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
+
+
 def _conserves(name: str, arguments: tuple[Any, ...]) -> bool:
     """Tell whether a call loses nothing under any rule: it works in place, or is linear without a constant."""
-    if (name.endswith("_") and not name.startswith("__")) or name in _IN_PLACE:
+    if _works_in_place(name):
         return True  # an alias cannot be changed in its tensor's place; what these lose is booked or seen further up
     flat = [one for x in arguments for one in (x if isinstance(x, (tuple, list)) else (x,))]
     alive = [one for one in flat if live(one) and not isinstance(one, nn.Parameter)]
