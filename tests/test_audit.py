@@ -194,10 +194,13 @@ def test_every_type_of_the_zoo(specimen: zoo.Specimen) -> None:
             assert max(abs(one.leak) for one in audit.components) <= 1e-4 * scale
 
 
+@pytest.mark.parametrize("rules", ["gi", "exact"])
 @pytest.mark.parametrize("model", [HandWritten(), Classifier()], ids=["by hand", "nn.TransformerEncoder"])
-def test_models_of_your_own(model: nn.Module) -> None:
+def test_models_of_your_own(model: nn.Module, rules: str) -> None:
     model = model.eval().double()
-    audit = conserva.audit(model, torch.randint(0, 50, (2, 5)), 1, rules="gi")
+    audit = conserva.audit(model, torch.randint(0, 50, (2, 5)), 1, rules=rules)
+    if rules == "exact":
+        assert max(one.size for one in audit.components) < 1e-9
     assert sum(one.leak for one in audit.components) == pytest.approx(audit.gap, abs=1e-9)
     assert not [one for one in audit.components if one.function == "not watched"]
     for head in audit.heads:

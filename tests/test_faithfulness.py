@@ -329,3 +329,13 @@ def test_json_contract(task: conserva.Text) -> None:
         assert {"correlation", "slope", "gap"} <= set(one["conservation"])
     assert conserva.Evaluation.from_json(found.to_json()) == found
     assert {"conserva", "torch", "weights", "seed", "data"} <= set(written["provenance"])
+
+
+def test_ties_go_by_place() -> None:
+    scores = np.tile([1.0, 0.0, 2.0], 40)
+    found = plan(scores, np.ones(120, dtype=bool), PROTOCOLS["default"])
+    falling = sorted(range(120), key=lambda i: -scores[i])  # sorted is stable
+    rising = sorted(range(120), key=lambda i: scores[i])
+    for k, (added, left) in enumerate(zip(found.kept[found.activation], found.kept[found.pruning], strict=True)):
+        assert set(np.flatnonzero(added)) == set(falling[: 12 * k])
+        assert set(np.flatnonzero(~left)) == set(rising[: 12 * k])
