@@ -212,7 +212,8 @@ class _Aliases:
     def put(self, x: Any) -> Any:
         """Return an argument with its live tensors replaced."""
         if isinstance(x, (tuple, list)):
-            return type(x)(self.put(one) for one in x)
+            replaced = [self.put(one) for one in x]
+            return replaced if isinstance(x, list) else tuple(replaced)
         if not live(x) or isinstance(x, nn.Parameter):
             return x
         self._given += 1
