@@ -322,26 +322,7 @@ def fit(name: str, model: nn.Module, losses: Iterator[Tensor], score: Callable[[
     return {f"{name}_{key}": value for key, value in {"steps": f"{step} of {steps} steps", **best}.items()}
 
 
-CARD = """# Film-review sentiment, small
-
-A BERT ({0.num_hidden_layers} layers, width {0.hidden_size}, {0.num_attention_heads} heads, {0.vocab_size} word pieces,
-{parameters:.2f} million 16-bit parameters, {size:.2f} MB with the tokenizer) that labels English film reviews negative
-(0) or positive (1). Accuracy on SST-2, loaded as 32-bit floats on CPU: {dev:.4f} on the 872 dev sentences (its teacher:
-{teacher_dev:.4f}), {test:.4f} on the 1,821 test sentences ({teacher_test:.4f}). Made by `scripts/train_sentiment.py`,
-seed {seed}; on a GPU results vary a little. Checkpoints were chosen on 2 % of the phrases, never on dev or test.
-
-- Data: {1.phrases.size} phrases of GLUE's SST-2 training set, {1.sentences.size} sentences of {1.review_labels.size}
-  IMDB training reviews; nothing with the letters and digits of a dev or test sentence, no review of IMDB's test set.
-- Teacher: all-MiniLM-L6-v2, fine-tuned on phrases and stretches of reviews with their labels ({teacher_steps}).
-- Student: its pieces are those of bert-base-uncased that the training texts use most, its embeddings began as the
-  teacher's, projected. It learnt the teacher's answers and hidden states on phrases, sentences (both also with words
-  replaced or deleted) and stretches of up to 512 pieces, and the phrases' labels ({student_steps}).
-  Afterwards `[UNK]` was given the mean of all pieces, so that unknown characters say nothing.
-- Limits: English film reviews only; elsewhere the answers mean little, and characters that are not in the vocabulary
-  become `[UNK]`. There is no neutral class. Bias by names, gender or origin was not examined.
-- Sources: all-MiniLM-L6-v2 and bert-base-uncased's vocabulary, both Apache-2.0. Please cite, for the data, Socher et
-  al., EMNLP 2013 (Stanford Sentiment Treebank; GLUE: Wang et al., ICLR 2019) and Maas et al., ACL 2011 (IMDB).
-"""
+CARD = (Path(__file__).parent / "sentiment_card.md").read_text("utf-8")
 
 
 def train(work: Path, out: Path, seed: int, width: int, layers: int, steps: int, minutes: int, quick: bool) -> None:
