@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Error
+from .schema import parsed
 
 SCHEMA = "conserva/explanation/1"
 
@@ -82,12 +83,7 @@ class Explanation:
     @classmethod
     def from_json(cls, text: str) -> Explanation:
         """Return the explanation that `to_json` wrote."""
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise Error(f"This is no JSON, or only a part of it: {error}.") from None
-        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
-            raise Error(f"This JSON is no explanation: its schema is not {SCHEMA!r}.")
+        found = parsed(text, SCHEMA, "explanation")
         known = {one.name for one in fields(cls)}
         if missing := sorted(known - set(found)):
             raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")

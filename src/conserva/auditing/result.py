@@ -11,6 +11,7 @@ from typing import Any
 
 from ..coverage import Meeting
 from ..errors import Error
+from ..schema import parsed
 
 SCHEMA = "conserva/audit/1"
 
@@ -136,12 +137,7 @@ class Audit:
     @classmethod
     def from_json(cls, text: str) -> Audit:
         """Return the audit that `to_json` wrote."""
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise Error(f"This is no JSON, or only a part of it: {error}.") from None
-        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
-            raise Error(f"This JSON is no audit: its schema is not {SCHEMA!r}.")
+        found = parsed(text, SCHEMA, "audit")
         parts: dict[str, Sequence[Any]] = {
             "components": [Component(**one) for one in found["components"]],
             "heads": [Head(**one) for one in found["heads"]],

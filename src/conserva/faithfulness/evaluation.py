@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import Error
+from ..schema import parsed
 
 SCHEMA = "conserva/evaluation/1"
 
@@ -110,12 +110,7 @@ class Evaluation:
     @classmethod
     def from_json(cls, text: str) -> Evaluation:
         """Return the evaluation that `to_json` wrote."""
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise Error(f"This is no JSON, or only a part of it: {error}.") from None
-        if not isinstance(found, dict) or found.pop("schema", None) != SCHEMA:
-            raise Error(f"This JSON is no evaluation: its schema is not {SCHEMA!r}.")
+        found = parsed(text, SCHEMA, "evaluation")
         return cls(
             **{
                 **found,
