@@ -174,6 +174,8 @@ def test_figures_of_few_methods(tmp_path: Path, names: tuple[str, ...]) -> None:
     one = evaluation(names)
     curves.draw_curves(one, tmp_path / "curves.png")
     curves.draw_conservation(one, tmp_path / "sums.png")
+    for name in ("curves.png", "sums.png"):  # drawn, and not a blank sheet
+        assert len({tuple(pixel) for pixel in imread(tmp_path / name)[::3, ::3].reshape(-1, 4).round(2)}) > 20
 
 
 def test_sixteen_lines_are_all_different() -> None:
