@@ -68,13 +68,19 @@ class _Table:
 
 
 def read_labelled(
-    source: str | Path, *, text: str | None = None, label: str | None = None, split: str | None = None
+    source: str | Path,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    split: str | None = None,
+    allow_empty: bool = False,
 ) -> Labelled:
     """Return the texts and labels of a .csv, .tsv, .jsonl, .ndjson, .json or .parquet file, or of a hub dataset.
 
     A dataset is named as on the Hugging Face hub, its configuration after a colon: "imdb", "glue:sst2". `text` and
     `label` name the columns; left out, they are found by the usual names, and a source without labels has None.
     `split` is a split of the dataset ("validation" when left out) or, in a file with a column `split`, the value there.
+    An empty text is an error, unless `allow_empty` is set by who expects such rows.
     """
     if _names_file(source):
         table = _file(Path(source).expanduser())
@@ -95,7 +101,7 @@ def read_labelled(
         values = table.column(label_column)
         labels = _integers_if_all([_label(table, row, values[row]) for row in rows])
     origin = f"{source} ({split})" if split else str(source)
-    return Labelled(tuple(_text(table, row, texts[row]) for row in rows), labels, origin)
+    return Labelled(tuple(_text(table, row, texts[row], allow_empty) for row in rows), labels, origin)
 
 
 def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes: int) -> list[int]:
@@ -349,11 +355,11 @@ def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
     return [row for row, value in enumerate(values) if split is None or str(value) == split]
 
 
-def _text(table: _Table, row: int, value: object) -> str:
+def _text(table: _Table, row: int, value: object, allow_empty: bool) -> str:
     place = f"{table.source!r}, row {row + 1}"
     if not isinstance(value, str):
         raise Error(f"{place}: the text is {shortened(value)}, not a string. Mend the row or leave it out.")
-    if not value.strip():
+    if not (allow_empty or value.strip()):
         raise Error(f"{place}: the text is empty. Fill it in or leave the row out.")
     if _SURROGATE.search(value):
         raise Error(f"{place}: the text holds half a character (a lone surrogate). Write the row again.")

@@ -1,0 +1,241 @@
+"""The seven text datasets of Ali et al. (ICML 2022), by name, in splits that are fit to train and to measure on.
+
+Each split is read from a folder or from the Hugging Face hub, held against the published numbers of rows and labels,
+and cleaned: characters by `clean_text`, rows as the functions below say for each dataset. Validation and test keep all
+rows but empty ones. IMDB's rows are sorted by class, so a part of a split is to be drawn with `Labelled.take`, which
+takes rows at random. After cleaning the splits have, in rows:
+
+| name | train | validation | test |
+| --- | --- | --- | --- |
+| sst2 | 67,324 | 872 | 1,821 |
+| imdb | 22,377 | 2,500 | 25,000 |
+| tweeteval-emotion | 3,257 | 374 | 1,421 |
+| tweeteval-hate | 8,755 | 999 | 2,970 |
+| tweeteval-sentiment | 45,609 | 2,000 | 12,284 |
+| meld-s | 9,989 | 1,109 | 2,610 |
+| semaine | 4,264 | 485 | 878 |
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Error
+from .cleaning import Row, clean_text, contradictory, held_out, letters_and_digits, without
+from .labelled import Labelled, read_labelled
+
+SPLITS = ("train", "validation", "test")
+"""The splits that every dataset has."""
+
+FOLDER_VARIABLE = "CONSERVA_DATA"
+"""The environment variable that names the folder of datasets, where none is given."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the rows of a split come from, and how many of each label were published."""
+
+    file: str
+    """A Parquet file within the folder of datasets, with columns `text`, `label` and `split`."""
+    rows: str
+    """The value in the file's column `split`."""
+    hub: str
+    """The dataset on the Hugging Face hub, its configuration after a colon."""
+    hub_split: str
+    hub_columns: tuple[str, str]
+    """The columns of texts and of labels on the hub."""
+    counts: tuple[int, ...]
+    """The rows of each label, in the order of the labels, before anything is cleaned."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A published dataset: its labels in the order of their indices, and where each split comes from."""
+
+    name: str
+    title: str
+    """The name in the tables of the paper."""
+    labels: tuple[str, ...]
+    train: Split
+    validation: Split
+    test: Split
+    compared: Callable[[str], str] | None = str
+    """How texts are compared to keep train apart from the other splits; None where repeats are no fault."""
+    held_out: int = 0
+    """How many rows of each class are held out of train, where no validation split was published."""
+
+    def read(self, split: str, folder: str | Path | None = None) -> Labelled:
+        """Return a split, cleaned, with class indices as labels.
+
+        It is read from `folder`, or else from the folder that the environment variable CONSERVA_DATA names, or else
+        from the Hugging Face hub. Train has no text of the other splits, and none with several labels, but for speech
+        (Meld-S, Semaine), where short utterances repeat.
+        """
+        if split not in SPLITS:
+            raise Error(f"split={split!r} is unknown: {self.name} has {', '.join(SPLITS)}.")
+        folder = folder or os.environ.get(FOLDER_VARIABLE) or None
+        rows, source = self._rows(split, folder)
+        if self.compared and (split == "train" or (split == "validation" and self.held_out)):
+            others = ("test",) if self.held_out else ("validation", "test")
+            texts = {self.compared(text) for other in others for text, _ in self._rows(other, folder)[0]}
+            rows = without(rows, texts, self.compared)
+            rows = without(rows, contradictory(rows))
+        if self.held_out and split != "test":
+            chosen = held_out(rows, self.held_out)
+            rows = [row for row in rows if (row[0] in chosen) == (split == "validation")]
+        return Labelled(tuple(text for text, _ in rows), tuple(label for _, label in rows), source)
+
+    def _rows(self, split: str, folder: str | Path | None) -> tuple[list[Row], str]:
+        """Return the rows of a split as published, with clean texts, and where they are from."""
+        origin: Split = getattr(self, split)
+        read = _from_hub(origin) if folder is None else _from_folder(origin, Path(folder).expanduser())
+        labels = self._indices(read.labels or ())
+        source = f"{self.name} {split}, from {read.source}"
+        self._check(labels, origin.counts, source)
+        cleaned = ((clean_text(text), label) for text, label in zip(read.texts, labels, strict=True))
+        return [(text, label) for text, label in cleaned if text], source
+
+    def _indices(self, labels: Iterable[str | int]) -> list[int]:
+        """Return class indices; names are looked up in any case, and those unknown are -1, which `_check` refuses."""
+        known = {label.casefold(): index for index, label in enumerate(self.labels)}
+        return [label if isinstance(label, int) else known.get(label.casefold(), -1) for label in labels]
+
+    def _check(self, labels: list[int], counts: tuple[int, ...], source: str) -> None:
+        """Refuse rows that are not those published: another release, or a copy cut short, has other results."""
+        found = Counter(labels)
+        if found == Counter(dict(enumerate(counts))):
+            return
+        known = [found[index] for index in range(len(self.labels))]
+        raise Error(
+            f"{source}: expected {sum(counts):,} rows ({self._listed(counts)}), found {len(labels):,} "
+            f"({self._listed(known)}, {len(labels) - sum(known):,} of other labels). Get the release as published, "
+            "or read another one with conserva.datasets.read_labelled, which counts nothing."
+        )
+
+    def _listed(self, counts: Iterable[int]) -> str:
+        return ", ".join(f"{count:,} {label}" for count, label in zip(counts, self.labels, strict=True))
+
+
+def dataset(name: str) -> Dataset:
+    """Return a dataset by its name."""
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name.lower(), list(DATASETS), 1, 0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise Error(f"dataset={name!r} is unknown.{hint} There is {', '.join(DATASETS)}.")
+    return DATASETS[name]
+
+
+def _from_folder(origin: Split, folder: Path) -> Labelled:
+    path = folder / origin.file
+    if not path.is_file():
+        raise Error(
+            f"{str(folder)!r} has no file {origin.file!r}: name the folder that holds it with folder= or the "
+            f"environment variable {FOLDER_VARIABLE}, or use neither to read {origin.hub!r} from the Hugging Face hub."
+        )
+    return read_labelled(path, text="text", label="label", split=origin.rows, allow_empty=True)
+
+
+def _from_hub(origin: Split) -> Labelled:
+    text, label = origin.hub_columns
+    try:
+        return read_labelled(origin.hub, text=text, label=label, split=origin.hub_split, allow_empty=True)
+    except Error as error:
+        raise Error(f"{error} Or set {FOLDER_VARIABLE} to a folder that holds {origin.file!r}.") from None
+
+
+# The datasets.
+
+_NEGATIVE_POSITIVE = ("negative", "positive")
+_SENTIMENTS = ("negative", "neutral", "positive")
+_Counts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _sst2() -> Dataset:
+    """Return SST-2 as in GLUE, with the test sentences of the treebank: GLUE publishes its own without labels.
+
+    GLUE's train consists of phrases, and some are whole sentences of validation or test. The files are tokenised
+    differently, so texts are compared by their letters and digits. A few phrases have both labels in train.
+    """
+    glue, hub, columns = "sst2/sst2_glue.parquet", "nyu-mll/glue:sst2", ("sentence", "label")
+    sentences = "sst2/sst2_sentences.parquet"
+    return Dataset(
+        "sst2",
+        "SST-2",
+        _NEGATIVE_POSITIVE,
+        Split(glue, "train", hub, "train", columns, (29_780, 37_569)),
+        Split(glue, "dev", hub, "validation", columns, (428, 444)),
+        Split(sentences, "test", "SetFit/sst2", "test", ("text", "label"), (912, 909)),
+        compared=letters_and_digits,
+    )
+
+
+def _imdb() -> Dataset:
+    """Return IMDB, with a tenth of train held out for validation: none was published.
+
+    Some reviews are in train and in test, and are taken out of train before anything is held out.
+    """
+    file, hub, columns, counts = "imdb/imdb.parquet", "stanfordnlp/imdb", ("text", "label"), (12_500, 12_500)
+    train = Split(file, "train", hub, "train", columns, counts)
+    test = Split(file, "test", hub, "test", columns, counts)
+    return Dataset("imdb", "IMDB", _NEGATIVE_POSITIVE, train, train, test, held_out=1_250)
+
+
+def _tweets(task: str, title: str, labels: tuple[str, ...], counts: _Counts) -> Dataset:
+    """Return a task of TweetEval.
+
+    Hate has empty texts, 232 texts of its train in test too, many with another label there, and characters that were
+    encoded twice. A few tweets of hate and of sentiment have several labels in train.
+    """
+    file = f"tweeteval_{task}/tweeteval_{task}.parquet"
+    splits = _splits(file, ("train", "val", "test"), f"cardiffnlp/tweet_eval:{task}", ("text", "label"), counts)
+    return Dataset(f"tweeteval-{task}", title, labels, *splits)
+
+
+def _dialogues(name: str, title: str, configuration: str, counts: _Counts) -> Dataset:
+    """Return a dataset of SILICONE, whose splits share texts: that "okay" is said again is speech, and no fault.
+
+    On the hub it is a loading script, which the package datasets refuses to run: it is to be read from a folder.
+    """
+    file = f"silicone_{configuration}/silicone_{configuration}.parquet"
+    columns = ("Utterance", "Label")  # the column Sentiment has the labels' names
+    splits = _splits(file, ("train", "dev", "test"), f"eusip/silicone:{configuration}", columns, counts)
+    return Dataset(name, title, _SENTIMENTS, *splits, compared=None)
+
+
+def _splits(
+    file: str, rows: tuple[str, str, str], hub: str, columns: tuple[str, str], counts: _Counts
+) -> tuple[Split, Split, Split]:
+    """Return three splits of one file, which bear our names on the hub."""
+    train, validation, test = (
+        Split(file, rows[place], hub, split, columns, counts[place]) for place, split in enumerate(SPLITS)
+    )
+    return train, validation, test
+
+
+_ALL = (
+    _sst2(),
+    _imdb(),
+    _tweets(
+        "emotion",
+        "T-Emotions",
+        ("anger", "joy", "optimism", "sadness"),
+        ((1_400, 708, 294, 855), (160, 97, 28, 89), (558, 358, 123, 382)),
+    ),
+    _tweets("hate", "T-Hate", ("not-hate", "hate"), ((5_217, 3_783), (573, 427), (1_718, 1_252))),
+    _tweets(
+        "sentiment",
+        "T-Sentiment",
+        _SENTIMENTS,
+        ((7_093, 20_673, 17_849), (312, 869, 819), (3_972, 5_937, 2_375)),
+    ),
+    _dialogues("meld-s", "Meld-S", "meld_s", ((2_945, 4_710, 2_334), (406, 470, 233), (833, 1_256, 521))),
+    _dialogues("semaine", "Semaine", "sem", ((844, 2_291, 1_129), (92, 261, 132), (158, 488, 232))),
+)
+
+DATASETS: Mapping[str, Dataset] = {one.name: one for one in _ALL}
+"""The datasets by name."""
