@@ -83,7 +83,11 @@ class Explanation:
     @classmethod
     def from_json(cls, text: str) -> Explanation:
         """Return the explanation that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "explanation")
+        return cls.from_fields(parsed(text, SCHEMA, "explanation"))
+
+    @classmethod
+    def from_fields(cls, found: Mapping[str, Any]) -> Explanation:
+        """Return the explanation whose fields were read from JSON."""
         known = {one.name for one in fields(cls)}
         if missing := sorted(known - set(found)):
             raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from .errors import Error
+from .quiet import quiet_loading
 from .tasks.text import Text
 
 BUNDLED = "sentiment"
@@ -19,26 +20,23 @@ def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Text
     """
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
-    from transformers.utils import logging
 
-    source = _source(name)
+    from . import models  # noqa: F401 - makes the paper's own models known to transformers
+
+    source = source_of(name)
     options = {"trust_remote_code": trust_remote_code}
-    showed_bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
-        )
+        with quiet_loading():
+            tokenizer = AutoTokenizer.from_pretrained(source, **options)
+            model, report = AutoModelForSequenceClassification.from_pretrained(
+                source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
+            )
     except (OSError, ValueError, ImportError) as error:
         reason = " ".join(str(error).split())[:160]
         raise Error(
             f"model={str(name)!r} could not be loaded: it is no folder with config.json, model.safetensors and a "
             f"tokenizer, and the hub did not give it ({reason}). The bundled model is {BUNDLED!r}."
         ) from None
-    finally:
-        if showed_bars:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
     if missing := sorted(report["missing_keys"]):
         raise Error(
             f"model={str(name)!r} is no text classifier: its file has no weights for {', '.join(missing[:3])}. "
@@ -47,7 +45,8 @@ def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Text
     return Text(model, tokenizer, name=str(name))
 
 
-def _source(name: str | Path) -> str:
+def source_of(name: str | Path) -> str:
+    """Return what transformers loads a model from: the bundled one by its name, a folder, or a name on the hub."""
     if str(name) == BUNDLED and not Path(BUNDLED).is_dir():
         return str(resources.files("conserva") / "models" / BUNDLED)
     folder = Path(name).expanduser()

@@ -110,7 +110,11 @@ class Evaluation:
     @classmethod
     def from_json(cls, text: str) -> Evaluation:
         """Return the evaluation that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "evaluation")
+        return cls.from_fields(parsed(text, SCHEMA, "evaluation"))
+
+    @classmethod
+    def from_fields(cls, found: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation whose fields were read from JSON."""
         return cls(
             **{
                 **found,

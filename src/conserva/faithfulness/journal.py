@@ -87,6 +87,18 @@ class Journal:
             self._file.close()
 
 
+def read_journal(path: Path) -> tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]]:
+    """Return the scores and the curves of every sample that a finished run wrote down."""
+    scores: dict[int, dict[str, Any]] = {}
+    curves: dict[int, dict[str, Any]] = {}
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            found = json.loads(line)
+            if "sample" in found:
+                (scores if "scores" in found else curves)[found["sample"]] = found
+    return scores, curves
+
+
 def _lock(file: BinaryIO, path: Path) -> None:
     """Keep other runs away from the file, for as long as this process lives."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from ..errors import Error
 from .evaluation import Evaluation
-from .journal import NAME
+from .journal import NAME, read_journal
 from .summary import CURVES
 
 
@@ -45,17 +44,12 @@ def _parquet(journal: Path, path: Path) -> Path:
 
 
 def _rows(journal: Path) -> Iterator[dict[str, Any]]:
-    known: dict[int, dict[str, Any]] = {}
-    with journal.open(encoding="utf-8") as lines:
-        for line in lines:
-            found = json.loads(line)
-            if "scores" in found:
-                known[found["sample"]] = {key: found[key] for key in ("target", "label", "text")}
-            elif "methods" in found:
-                about = {"sample": found["sample"], **known[found["sample"]]}
-                for method, points in found["methods"].items():
-                    for curve in CURVES:
-                        steps = len(points[curve]) - 1
-                        for step, value in enumerate(points[curve]):
-                            where = {"curve": curve, "step": step, "fraction": step / steps, "value": value}
-                            yield {**about, "method": method, **where}
+    scores, curves = read_journal(journal)
+    for sample, found in curves.items():
+        about = {"sample": sample, **{key: scores[sample][key] for key in ("target", "label", "text")}}
+        for method, points in found["methods"].items():
+            for curve in CURVES:
+                steps = len(points[curve]) - 1
+                for step, value in enumerate(points[curve]):
+                    where = {"curve": curve, "step": step, "fraction": step / steps, "value": value}
+                    yield {**about, "method": method, **where}

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
+from ..errors import NotApplicable
+from ..passes import Relevance
 from ..relevance import relevance
+from ..rules import rule_set
 from .attribution import Attribution
 
 
-def by_rule_set(rules: str) -> Callable[[nn.Module, Mapping[str, Tensor], Any], Attribution]:
-    """Return the method that a rule set is."""
+class ByRuleSet(Protocol):
+    """The signature of these methods."""
 
-    def apply(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
-        result = relevance(model, inputs, target, rules=rules)
-        scores = {name: result.scores(name) for name in result.inputs}
+    def __call__(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Tensor],
+        target: Any,
+        *,
+        at: Literal["inputs", "embeddings"] = "inputs",
+        gamma: float = 0.0,
+    ) -> Attribution: ...
+
+
+def by_rule_set(name: str) -> ByRuleSet:
+    """Return the method that a rule set is.
+
+    Relevance is read at the word vectors, or at the output of the embedding block, which has the places added and the
+    norm behind it: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
+    """
+
+    def apply(
+        model: nn.Module,
+        inputs: Mapping[str, Tensor],
+        target: Any,
+        *,
+        at: Literal["inputs", "embeddings"] = "inputs",
+        gamma: float = 0.0,
+    ) -> Attribution:
+        rules = rule_set(name, gamma=gamma) if gamma else rule_set(name)
+        result = relevance(model, inputs, target, rules=rules, at=at)
+        scores = {place: result.scores(place) for place in result.inputs} if at == "inputs" else _embedded(result)
         return Attribution(scores, result.output, result.logits, result.ledger)
 
     return apply
+
+
+def _embedded(result: Relevance) -> dict[str, Tensor]:
+    """Return the scores at the embedding block under the name of the one input that it embeds."""
+    if len(result.inputs) != 1 or len(result.values) != 1:
+        raise NotApplicable(
+            f"at=embeddings is for models that read one sequence; this one has {', '.join(result.values)}."
+        )
+    return {next(iter(result.inputs)): result.scores()}

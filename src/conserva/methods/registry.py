@@ -103,7 +103,8 @@ def _value(given: str, option: str, text: str, kind: Any) -> Any:
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if text == "None" and type(None) in kinds:
         return None
+    number, spoken = (float, "number") if float in kinds else (int, "whole number")
     try:
-        return int(text)
+        return number(text)
     except ValueError:
-        raise Error(f"method={given!r}: {option}={text} is no whole number.") from None
+        raise Error(f"method={given!r}: {option}={text} is no {spoken}.") from None

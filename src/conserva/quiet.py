@@ -1,0 +1,22 @@
+"""Loading and saving models without transformers talking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Switch transformers' progress bars and reports off for a while; what goes wrong is raised all the same."""
+    from transformers.utils import logging
+
+    showed_bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if showed_bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

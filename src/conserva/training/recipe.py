@@ -1,0 +1,37 @@
+"""How a classifier is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import Error
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Ali et al.'s (2022, appendix C): AdamW, batches of 32, 2e-5 falling to 0 over at most 20 epochs, norm clipped."""
+
+    learning_rate: float = 2e-5
+    epochs: int = 20
+    batch_size: int = 32
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    patience: int = 5
+    """After how many epochs without a better validation accuracy training ends."""
+    tokens: int = 512
+    """How many tokens of a text are read, in training and when accuracy is measured."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "epochs", "batch_size", "clip", "patience", "tokens"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise Error(f"{name}={value!r} must be more than 0.")
+
+
+RECIPES: dict[str, Recipe] = {}
+"""Dataset -> its recipe, where it is not the paper's."""
+
+
+def recipe_of(dataset: str) -> Recipe:
+    """Return a dataset's recipe."""
+    return RECIPES.get(dataset, Recipe())

@@ -1,0 +1,178 @@
+"""Epochs of training, each written down, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..errors import Error
+from .batches import Batches
+from .recipe import Recipe
+
+STATE = "state.pt"
+MEASURED_TOKENS = 32768
+"""Tokens in a batch when accuracy is measured."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch came to."""
+
+    epoch: int
+    loss: float
+    """The mean over training batches, dropout on."""
+    validation_loss: float
+    validation_accuracy: float
+
+
+@dataclass
+class Trainer:
+    """A model in training: all that is needed to go on is in its state."""
+
+    model: nn.Module
+    recipe: Recipe
+    train: Batches
+    validation: Batches
+    seed: int
+    settings: Mapping[str, Any]
+    """What makes two trainings the same: a folder with another's state is refused."""
+    history: list[Epoch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._device = next(self.model.parameters()).device
+        self._trained = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.AdamW(
+            self._trained,
+            lr=self.recipe.learning_rate,
+            weight_decay=self.recipe.weight_decay,
+            fused=self._device.type == "cuda",
+        )
+        self._steps = math.ceil(len(self.train) / self.recipe.batch_size)
+        total = self._steps * self.recipe.epochs
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, lambda step: max(0.0, 1 - step / total))
+        self._best = self._weights()
+        self._shuffle = torch.Generator().manual_seed(self.seed)
+
+    def run(self, folder: Path, progress: Callable[[int, int], None] | None = None) -> Epoch:
+        """Train to the end, and leave the model with the weights of its best epoch, which is returned."""
+        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []), _fast_products():
+            torch.manual_seed(self.seed)
+            self._resume(folder / STATE)
+            while not self._is_done():
+                self._epoch(progress)
+                self._save(folder / STATE)
+        self.model.load_state_dict(self._best, strict=False)
+        self.model.eval()
+        return self._best_epoch()
+
+    def _is_done(self) -> bool:
+        since_best = len(self.history) - self._best_epoch().epoch if self.history else 0
+        return len(self.history) >= self.recipe.epochs or since_best >= self.recipe.patience
+
+    def _best_epoch(self) -> Epoch:
+        """Return the first epoch with the highest accuracy; among equals the one with the lowest loss."""
+        return min(self.history, key=lambda one: (-one.validation_accuracy, one.validation_loss, one.epoch))
+
+    def _epoch(self, progress: Callable[[int, int], None] | None) -> None:
+        done = len(self.history) * self._steps
+        total = torch.zeros((), device=self._device)
+        self.model.train()
+        for step, (inputs, labels) in enumerate(self.train.shuffled(self.recipe.batch_size, self._shuffle), 1):
+            loss = F.cross_entropy(self.model(**inputs).logits, labels)
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(self._trained, self.recipe.clip)
+            self._optimizer.step()
+            self._schedule.step()
+            total += loss.detach()
+            if progress is not None and step % 20 == 0:
+                progress(done + step, self._steps * self.recipe.epochs)
+        mean = float(total) / self._steps
+        accuracy, validation_loss = measure(self.model, self.validation)
+        if not math.isfinite(mean) or not math.isfinite(validation_loss):
+            raise Error(
+                f"The loss is not finite in epoch {len(self.history) + 1}: lower learning_rate="
+                f"{self.recipe.learning_rate:g}, and check the embeddings."
+            )
+        self.history.append(Epoch(len(self.history) + 1, mean, validation_loss, accuracy))
+        if self._best_epoch() is self.history[-1]:
+            self._best = self._weights()
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        """Return a copy of what is trained; frozen embeddings stay as they are."""
+        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        return {name: copy.deepcopy(value) for name, value in self.model.state_dict().items() if name in trained}
+
+    def _save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        state = {
+            "settings": dict(self.settings),
+            "model": self._weights(),
+            "best": self._best,
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "shuffle": self._shuffle.get_state(),
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
+            "history": [vars(one) for one in self.history],
+        }
+        half = path.with_suffix(".half")
+        torch.save(state, half)
+        os.replace(half, path)  # never half a state under its name
+
+    def _resume(self, path: Path) -> None:
+        if not path.exists():
+            return
+        try:
+            state = torch.load(path, map_location=self._device, weights_only=True)
+        except Exception as error:  # torch raises what pickle, zip and itself find
+            raise Error(f"{path} is damaged ({type(error).__name__}): delete it and start anew.") from None
+        changed = [key for key, value in self.settings.items() if state["settings"].get(key) != value]
+        if changed:
+            raise Error(
+                f"{path} belongs to another training: it differs in {', '.join(changed)}. Choose another folder, or "
+                "delete the file."
+            )
+        self.model.load_state_dict(state["model"], strict=False)
+        self._best = state["best"]
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._schedule.load_state_dict(state["schedule"])
+        self._shuffle.set_state(state["shuffle"].cpu())
+        torch.set_rng_state(state["random"].cpu())
+        if state["random_cuda"] is not None and self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"].cpu(), self._device)
+        self.history = [Epoch(**one) for one in state["history"]]
+
+
+@contextlib.contextmanager
+def _fast_products() -> Iterator[None]:
+    """Let GPUs multiply with TF32 while training: the batches' noise is far larger than what it rounds off."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def measure(model: nn.Module, data: Batches) -> tuple[float, float]:
+    """Return accuracy and mean loss, dropout off."""
+    model.eval()
+    right = torch.zeros((), device=data.ids.device)
+    loss = torch.zeros((), device=data.ids.device)
+    with torch.inference_mode():
+        for inputs, labels in data.by_length(MEASURED_TOKENS):
+            logits = model(**inputs).logits.float()
+            right += (logits.argmax(-1) == labels).sum()
+            loss += F.cross_entropy(logits, labels, reduction="sum")
+    return float(right) / len(data), float(loss) / len(data)
