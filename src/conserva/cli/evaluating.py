@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..errors import Error
-from .form import FORM, Commands, add_model
+from .form import FORM, Commands, add_model, device_of
 from .progress import progress
 
 EVALUATE = """examples:
@@ -54,7 +53,7 @@ def _evaluate(given: argparse.Namespace) -> None:
 
     data = read_labelled(given.data, text=given.text, label=given.label, split=given.split)
     task = load(given.model)
-    task.model.to(_device(given.device))
+    task.model.to(device_of(given.device))
     with progress("evaluating") as say:
         found = evaluate(
             task,
@@ -86,13 +85,3 @@ def _evaluate(given: argparse.Namespace) -> None:
         (given.out / "report.html").write_text(report(found), encoding="utf-8")
         for path in (*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html"))):
             print(f"wrote {path}", file=sys.stderr)
-
-
-def _device(name: str) -> str:
-    import torch
-
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise Error(f"--device {name}: {str(error).splitlines()[0]}") from None
-    return name

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, TypeAlias
 
+from ..errors import Error
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 FORM: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
@@ -13,3 +15,24 @@ FORM: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the model."""
     parser.add_argument("--model", default="sentiment", help="a folder or hub name (default: the bundled %(default)s)")
+
+
+def add_embeddings(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the BERT whose embeddings a classifier is built on."""
+    parser.add_argument(
+        "--embeddings",
+        default="sentence-transformers/all-MiniLM-L6-v2",
+        metavar="BERT",
+        help="whose, frozen: a folder, a name as bert-base-uncased, or the bundled sentiment (default: %(default)s)",
+    )
+
+
+def device_of(name: str) -> str:
+    """Return a device's name if torch can use it."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise Error(f"--device {name}: {str(error).splitlines()[0]}") from None
+    return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -23,6 +23,21 @@ def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(line, completed=done, total=total)
+
+
+@contextmanager
+def progress_of_parts() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield what is to be called with what is being done, the number done and the number of all."""
+    open_part: list[tuple[str, Callable[[int, int], None]]] = []
+    with ExitStack() as stack:
+
+        def say(doing: str, done: int, total: int) -> None:
+            if not open_part or open_part[0][0] != doing:
+                stack.close()
+                open_part[:] = [(doing, stack.enter_context(progress(doing)))]
+            open_part[0][1](done, total)
+
+        yield say
 
 
 def _lines(doing: str) -> Callable[[int, int], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Error
@@ -16,7 +17,7 @@ class Recipe:
     batch_size: int = 32
     weight_decay: float = 0.0
     clip: float = 1.0
-    patience: int = 5
+    patience: int = 3
     """After how many epochs without a better validation accuracy training ends."""
     tokens: int = 512
     """How many tokens of a text are read, in training and when accuracy is measured."""
@@ -28,8 +29,15 @@ class Recipe:
                 raise Error(f"{name}={value!r} must be more than 0.")
 
 
-RECIPES: dict[str, Recipe] = {}
-"""Dataset -> its recipe, where it is not the paper's."""
+RECIPES: Mapping[str, Recipe] = {
+    "sst2": Recipe(learning_rate=1e-4),
+    "imdb": Recipe(learning_rate=5e-5),
+    "tweeteval-emotion": Recipe(learning_rate=1e-4),
+    "tweeteval-hate": Recipe(learning_rate=1e-4),
+    "tweeteval-sentiment": Recipe(learning_rate=1e-4),
+    "semaine": Recipe(learning_rate=1e-4),
+}
+"""Dataset -> its recipe, where the paper's learning rate was not the best on the validation split."""
 
 
 def recipe_of(dataset: str) -> Recipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import ceil
 from pathlib import Path
@@ -157,18 +157,25 @@ def _curves(evaluation: Evaluation) -> Figure:
             key=lambda one: float(getattr(one, metric).mean),
             reverse=True,  # in both panels the key runs as the lines lie: the highest first
         )
-        for one in order:
-            curve, look = one.curves[name], looks[one.method]
-            alpha = 0.2 if one.method in PAPER else 0.08
-            band = {"color": look["color"], "alpha": alpha, "linewidth": 0, "zorder": look["zorder"] - 2}
-            axes.fill_between(curve.fractions, curve.low, curve.high, **band)
-            label = f"{short(getattr(one, metric).mean)}\N{EN SPACE}{_shown(one.method)}"
-            axes.plot(curve.fractions, curve.mean, label=label, **look)
-        axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "25 %", "50 %", "75 %", "100 %"])
-        if name == "pruning":
-            axes.set_ylim(bottom=0)
+        labels = [f"{short(getattr(one, metric).mean)}\N{EN SPACE}{_shown(one.method)}" for one in order]
+        _plot(axes, name, order, looks, labels)
         _legend(axes, f"{TITLES[metric]}, {'higher' if HIGHER_IS_BETTER[metric] else 'lower'} is better", order)
     return figure
+
+
+def _plot(
+    axes: Axes, name: str, methods: Sequence[MethodResult], looks: Mapping[str, dict[str, Any]], labels: Sequence[str]
+) -> None:
+    """Draw one kind of curve of several methods, with 95 % bands."""
+    for one, label in zip(methods, labels, strict=True):
+        curve, look = one.curves[name], looks[one.method]
+        alpha = 0.2 if one.method in PAPER else 0.08
+        band = {"color": look["color"], "alpha": alpha, "linewidth": 0, "zorder": look["zorder"] - 2}
+        axes.fill_between(curve.fractions, curve.low, curve.high, **band)
+        axes.plot(curve.fractions, curve.mean, label=label, **look)
+    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "25 %", "50 %", "75 %", "100 %"])
+    if name == "pruning":
+        axes.set_ylim(bottom=0)
 
 
 def _legend(axes: Axes, title: str, order: Sequence[MethodResult]) -> None:
@@ -226,11 +233,27 @@ def _scatters(evaluation: Evaluation) -> Figure:
 
 
 def _scatter(axes: Axes, one: MethodResult, limits: tuple[float, float], colour: str) -> None:
+    _points(axes, one, colour, _shown(one.method))
+    axes.set_xlim(limits)
+    if _on_scale(one):
+        axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=1)
+        axes.set_ylim(limits)
+        return
+    books = one.conservation
+    low, high = axes.get_ylim()
+    if books.correlation is None and books.sums:  # what varies is rounding: seen from where it is flat
+        low, high = books.sums[0] - 1, books.sums[0] + 1
+    axes.set_ylim(low - 0.1 * (high - low), high)  # room for the words
+    axes.text(0.97, 0.03, "own y axis", transform=axes.transAxes, fontsize=7, color=NOTE, ha="right", style="italic")
+
+
+def _points(axes: Axes, one: MethodResult, colour: str, title: str) -> None:
+    """Draw a point for each sample in a square, with its correlation and slope above."""
     from matplotlib.ticker import MaxNLocator
 
     books = one.conservation
     axes.set_box_aspect(1)
-    axes.set_title(_shown(one.method), fontsize=9, color=INK, pad=16, weight="bold" if one.method in PAPER else None)
+    axes.set_title(title, fontsize=9, color=INK, pad=16, weight="bold" if one.method in PAPER else None)
     numbers = f"correlation {short(books.correlation)} · slope {short(books.slope)}"
     if books.correlation is None:
         numbers = "the sums do not vary"
@@ -241,16 +264,6 @@ def _scatter(axes: Axes, one: MethodResult, limits: tuple[float, float], colour:
     axes.plot(*points, "o", markersize=2.4, color=colour, alpha=0.6, markeredgewidth=0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
-    axes.set_xlim(limits)
-    if _on_scale(one):
-        axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=1)
-        axes.set_ylim(limits)
-        return
-    low, high = axes.get_ylim()
-    if books.correlation is None and books.sums:  # what varies is rounding: seen from where it is flat
-        low, high = books.sums[0] - 1, books.sums[0] + 1
-    axes.set_ylim(low - 0.1 * (high - low), high)  # room for the words
-    axes.text(0.97, 0.03, "own y axis", transform=axes.transAxes, fontsize=7, color=NOTE, ha="right", style="italic")
 
 
 def _embedded(figure: Figure, label: str, prefix: str) -> str:

@@ -1,0 +1,41 @@
+"""The figures that the paper's authors published, each with its source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number, and where it was read: a key of `sources`."""
+
+    value: float
+    source: str
+
+
+@cache
+def _all() -> dict[str, Any]:
+    text = (resources.files(__package__) / "published.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def published(metric: str, dataset: str, method: str) -> Published | None:
+    """Return the authors' number for a metric, or None where we have none; options of the method do not matter."""
+    found = _all()[metric].get(dataset, {}).get(method.partition(":")[0])
+    return None if found is None else Published(*found)
+
+
+def published_accuracy(dataset: str) -> float | None:
+    """Return the accuracy that the paper names."""
+    found: float | None = _all()["accuracy"].get(dataset)
+    return found
+
+
+def sources() -> dict[str, str]:
+    """Return what the sources are."""
+    return dict(_all()["sources"])

@@ -1,0 +1,88 @@
+"""What the experiment found on one dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..explanation import Explanation
+from ..faithfulness.evaluation import Evaluation
+from ..schema import parsed
+
+SCHEMA = "conserva/text-experiment/1"
+DIGITS = 5
+"""Significant digits that are kept."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One classifier: what it reached, and each method's areas on it."""
+
+    seed: int
+    validation_accuracy: float
+    test_accuracy: float
+    """On the whole test split."""
+    best_epoch: int
+    epochs: int
+    weights: str
+    auac: Mapping[str, float]
+    au_mse: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """All classifiers of one dataset together."""
+
+    dataset: str
+    title: str
+    labels: tuple[str, ...]
+    texts: Mapping[str, int]
+    """Split -> how many texts there are after cleaning."""
+    majority: float
+    """The share of the most frequent class in the test split."""
+    recipe: Mapping[str, Any]
+    trained: tuple[Trained, ...]
+    evaluation: Evaluation
+    """Of the mean over classifiers: every sample's points are averaged over them before anything else."""
+    sentences: tuple[Explanation, ...]
+    """Some texts by some methods, on the classifier of the first seed."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def accuracy(self) -> float:
+        """Return the mean test accuracy."""
+        return sum(one.test_accuracy for one in self.trained) / len(self.trained)
+
+    def to_json(self) -> str:
+        """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
+        found = _short({"schema": SCHEMA, **asdict(self)})
+        return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> TextResult:
+        """Return the result that `to_json` wrote."""
+        found = parsed(text, SCHEMA, "result of the text experiment")
+        return cls(
+            **{
+                **found,
+                "labels": tuple(found["labels"]),
+                "trained": tuple(Trained(**one) for one in found["trained"]),
+                "evaluation": Evaluation.from_fields(found["evaluation"]),
+                "sentences": tuple(Explanation.from_fields(one) for one in found["sentences"]),
+            }
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> TextResult:
+        """Read a result that was saved as JSON."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _short(one) for key, one in value.items()}
+    return [_short(one) for one in value] if isinstance(value, (list, tuple)) else value

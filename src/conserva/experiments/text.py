@@ -1,0 +1,139 @@
+"""Tables 1 and 2 for texts: train what is missing, evaluate every method, put the classifiers together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from ..datasets import dataset
+from ..faithfulness.evaluation import Evaluation
+from ..faithfulness.run import evaluate
+from ..loading import load
+from ..tasks.text import Text
+from ..training.recipe import recipe_of
+from ..training.run import read_training, train
+from .plan import Plan
+from .pooling import pool
+from .result import TextResult, Trained
+from .sentences import sentences
+
+RUNS, MODEL, EVALUATION = "runs", "model", "evaluation"
+
+Say = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and of how much."""
+
+
+def reproduce(plan: Plan, out: Path, *, jobs: int = 1, say: Say | None = None) -> list[TextResult]:
+    """Run the experiment, or what is missing of it, and write `<dataset>.json` for every dataset."""
+    for name in plan.datasets:
+        dataset(name)  # an unknown one is refused before anything runs
+    todo = [(name, seed) for seed in plan.seeds for name in plan.datasets]
+    _run_all(plan, out, todo, jobs, say)
+    results = []
+    for number, name in enumerate(plan.datasets):
+        if say is not None:
+            say("putting together", number, len(plan.datasets))
+        results.append(_together(plan, out, name))
+        (out / f"{name}.json").write_text(results[-1].to_json() + "\n", encoding="utf-8")
+    return results
+
+
+def _run_all(plan: Plan, out: Path, todo: Sequence[tuple[str, int]], jobs: int, say: Say | None) -> None:
+    """Train and evaluate every classifier, several side by side if so many jobs are allowed."""
+    if jobs == 1:
+        for name, seed in todo:
+            _one(plan, out, name, seed, say)
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool_of_jobs:
+        running = [pool_of_jobs.submit(_one, plan, out, name, seed) for name, seed in todo]
+        try:
+            for done, one in enumerate(as_completed(running), 1):
+                one.result()
+                if say is not None:
+                    say("classifiers", done, len(todo))
+        except BaseException:
+            pool_of_jobs.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _one(plan: Plan, out: Path, name: str, seed: int, say: Say | None = None) -> None:
+    """Train one classifier and evaluate every method on it; what is done already stays as it is."""
+    folder = _folder(out, name, seed)
+    data = dataset(name)
+    train(
+        data,
+        folder / MODEL,
+        seed=seed,
+        embeddings=plan.embeddings,
+        recipe=plan.recipe(recipe_of(name)),
+        as_released=plan.as_released,
+        count=plan.training_count(),
+        device=plan.device,
+        progress=None if say is None else lambda done, total: say(f"training {name}, seed {seed}", done, total),
+    )
+    path = folder / EVALUATION / "evaluation.json"
+    if path.exists():
+        return
+    found = evaluate(
+        _task(plan, folder, name, plan.device),
+        data.read("test"),
+        plan.methods(),
+        protocol="paper",
+        count=plan.slice(name).count,
+        truncate=True,
+        out=folder / EVALUATION,
+        progress=None if say is None else lambda done, total: say(f"evaluating {name}, seed {seed}", done, total),
+    )
+    path.write_text(found.to_json() + "\n", encoding="utf-8")
+
+
+def _together(plan: Plan, out: Path, name: str) -> TextResult:
+    """Return one result for all classifiers of a dataset."""
+    data = dataset(name)
+    folders = [_folder(out, name, seed) for seed in plan.seeds]
+    trained = [read_training(folder / MODEL) for folder in folders]
+    evaluations = [Evaluation.load(folder / EVALUATION / "evaluation.json") for folder in folders]
+    first = trained[0]
+    return TextResult(
+        dataset=name,
+        title=data.title,
+        labels=tuple(data.labels),
+        texts=first["texts"],
+        majority=first["majority"],
+        recipe={**first["recipe"], "embeddings": first["embeddings"], "as_released": first["as_released"]},
+        trained=tuple(
+            Trained(
+                seed=one["seed"],
+                validation_accuracy=one["validation_accuracy"],
+                test_accuracy=one["test_accuracy"],
+                best_epoch=one["best_epoch"],
+                epochs=len(one["epochs"]),
+                weights=one["weights"],
+                auac={row.method: row.auac.mean for row in found.methods},
+                au_mse={row.method: row.au_mse.mean for row in found.methods},
+            )
+            for one, found in zip(trained, evaluations, strict=True)
+        ),
+        evaluation=pool([folder / EVALUATION for folder in folders], evaluations, f"{data.title} test"),
+        sentences=sentences(_task(plan, folders[0], name), name, data.read("test")),
+        provenance={**first["provenance"], "device": plan.device, "quick": plan.quick},
+    )
+
+
+def _folder(out: Path, name: str, seed: int) -> Path:
+    return out / RUNS / name / f"seed-{seed}"
+
+
+def _task(plan: Plan, folder: Path, name: str, device: str = "cpu") -> Text:
+    """Return a trained classifier that reads as many tokens as are evaluated."""
+    task = load(folder / MODEL)
+    task.name = name
+    task.tokenizer.model_max_length = plan.slice(name).tokens or task.longest
+    task.model.to(device)
+    return task
