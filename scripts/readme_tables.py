@@ -95,8 +95,23 @@ def _number(value: float) -> str:
     return f"{value:+.3f}" if abs(value) >= 5e-4 else "0" if value == 0 else f"{value:+.0e}"
 
 
+def text_experiment() -> None:
+    """Write the page of the text experiment anew from its stored results, the figures in few colours."""
+    from PIL import Image
+
+    from conserva.datasets import DATASETS
+    from conserva.experiments.result import TextResult
+    from conserva.views.results import write
+
+    folder = ROOT / "docs" / "results" / "text"
+    for path in write([TextResult.load(folder / f"{name}.json") for name in DATASETS], folder):
+        if path.suffix == ".png":
+            Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+
+
 def main() -> None:
     """Rewrite the README and the docs."""
+    text_experiment()
     fill(ROOT / "README.md", {"models": models(), "cost": cost(), "faithfulness": faithfulness()})
     fill(ROOT / "docs" / "audit.md", {"audit": audit()})
 

@@ -14,12 +14,12 @@ from conserva.faithfulness.evaluation import METRICS, Conservation, Curve, Evalu
 GI, AH, LN, EXACT = (f"{name}:at=embeddings" for name in ("gi", "ah", "ln", "exact"))
 TITLES = {row.method: row.title for row in ROWS}
 
-# AUAC, and AU-MSE, of the paper's methods; of the others by their place. LRP (AH+LN) is best on SST-2 by both; on
-# Semaine it is level with LRP (LN) by AUAC, and behind GI by AU-MSE.
+# AUAC, and AU-MSE, of the paper's methods and of LN; of the others by their place. LRP (AH+LN) is best on SST-2 by
+# both; on Semaine it is level with LRP (AH) by AUAC, and behind GI by AU-MSE.
 PAPER = ("random", "a-last", "a-flow", "rollout", "gae", GI, AH, LN, OURS)
 AUAC = {
     "sst2": dict(zip(PAPER, (0.60, 0.65, 0.66, 0.67, 0.78, 0.80, 0.82, 0.86, 0.9), strict=True)),
-    "semaine": dict(zip(PAPER, (0.40, 0.41, 0.42, 0.43, 0.44, 0.45, 0.46, 0.501, 0.5), strict=True)),
+    "semaine": dict(zip(PAPER, (0.40, 0.41, 0.42, 0.43, 0.44, 0.45, 0.501, 0.46, 0.5), strict=True)),
 }
 AU_MSE = {
     "sst2": dict(zip(PAPER, (4.0, 3.0, 2.9, 2.8, 2.5, 2.2, 2.1, 1.8, 1.5), strict=True)),
@@ -98,7 +98,7 @@ def result(dataset: str = "sst2", missing: tuple[str, ...] = (), seeds: int = 2,
         "labels": ("negative", "positive"),
         "texts": {"train": 67324, "validation": 872, "test": 1821},
         "majority": 0.501,
-        "recipe": {"learning_rate": 2e-5, "embeddings": "all-MiniLM-L6-v2", "as_released": False},
+        "recipe": {"learning_rate": 2e-5, "weight_decay": 0.0, "embeddings": "all-MiniLM-L6-v2", "as_released": False},
         "trained": trained,
         "evaluation": found,
         "sentences": tuple(sentence(method, dataset) for method in (GI, OURS, "gae")),
@@ -125,7 +125,7 @@ def test_an_advantage_is_positive_where_a_method_is_better(metric: str, rival: s
     [
         ("sst2", "auac", (), ()),
         ("sst2", "au_mse", (), ()),
-        ("semaine", "auac", ("LRP (LN)",), ()),
+        ("semaine", "auac", ("LRP (AH)",), ()),
         ("semaine", "au_mse", (), ("GI",)),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_verdict_sorts_the_papers_methods(
     dataset: str, metric: str, level: tuple[str, ...], ahead: tuple[str, ...]
 ) -> None:
     found = findings.verdict(evaluation(dataset), metric)
-    others = tuple(TITLES[method] for method in PAPER if method != OURS)
+    others = tuple(TITLES[method] for method in PAPER if method not in (OURS, LN))
     assert (found.level, found.ahead) == (level, ahead)
     assert found.beaten == tuple(title for title in others if title not in (*level, *ahead))
     assert found.best == (dataset == "sst2")
@@ -158,7 +158,7 @@ def test_alone_a_method_is_not_the_best() -> None:
 
 def test_the_best_mean_of_a_group() -> None:
     assert findings.best_of(evaluation("sst2"), "auac") == OURS
-    assert findings.best_of(evaluation("semaine"), "auac") == LN
+    assert findings.best_of(evaluation("semaine"), "auac") == AH
     assert findings.best_of(evaluation("semaine"), "au_mse") == GI
     assert findings.best_of(evaluation("semaine", (GI,)), "au_mse") == OURS
     assert findings.best_of(evaluation("sst2", PAPER), "auac") is None

@@ -7,15 +7,18 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import BartConfig, BartForSequenceClassification
 
 import conserva
+from conserva.errors import NotApplicable
 from conserva.methods import find
 from conserva.methods.registry import options
 from tiny import Classifier, bert, llama, tokens
 
 NAMES = list(conserva.methods())
 WITHOUT_A_GRADIENT = ("random",)
-SIGNED = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "ig")
+BY_RULE_SET = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp")
+SIGNED = (*BY_RULE_SET, "ig")
 
 
 def padded(**how: int) -> dict[str, Tensor]:
@@ -173,9 +176,51 @@ def test_random_is_uniform_and_seeded() -> None:
     assert all(70 <= count <= 130 for count in tops)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.25])
+@pytest.mark.parametrize("at", ["inputs", "embeddings"])
+@pytest.mark.parametrize("name", BY_RULE_SET)
+def test_options_of_rule_sets_are_those_of_relevance(name: str, at: str, gamma: float) -> None:
+    model, inputs = bert().double(), padded()
+    rules = conserva.rules(name, gamma=gamma) if gamma else conserva.rules(name)
+    expected = conserva.relevance(model, inputs, [0, 1, 0], rules=rules, at=at)
+    found = find(f"{name}:at={at}:gamma={gamma}").apply(model, inputs, [0, 1, 0])
+    torch.testing.assert_close(found.scores["input_ids"], expected.scores())
+    torch.testing.assert_close(found.ledger.gap, expected.ledger.gap)
+    torch.testing.assert_close(found.logits, model(**inputs).logits.detach())
+    if gamma or at == "embeddings":
+        plain = find(name).apply(model, inputs, [0, 1, 0]).scores["input_ids"]
+        assert (found.scores["input_ids"] - plain).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("build", [bert, llama], ids=["bert", "llama"])
+@pytest.mark.parametrize("name", BY_RULE_SET)
+def test_at_the_embeddings_a_batch_equals_single_and_pads_get_nothing(name: str, build) -> None:
+    model, inputs, method = build().double(), padded(), find(f"{name}:at=embeddings")
+    together = method.apply(model, inputs, [0, 1, 0]).scores["input_ids"]
+    for row, length in enumerate((6, 4, 5)):
+        single = {key: value[row : row + 1, :length] for key, value in inputs.items()}
+        alone = method.apply(model, single, [[0, 1, 0][row]]).scores["input_ids"][0]
+        torch.testing.assert_close(together[row, :length], alone)
+        assert (together[row, length:] == 0).all()
+
+
+def test_at_the_embeddings_is_for_models_of_one_sequence_that_report_them() -> None:
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    bart = BartForSequenceClassification(BartConfig(vocab_size=99, eos_token_id=3, pad_token_id=0, **sizes, **heads))
+    inputs = tokens(2, 6)
+    inputs["input_ids"][:, -1] = 3
+    with pytest.raises(NotApplicable, match="one sequence; this one has encoder_embeddings, decoder_embeddings"):
+        find("gi:at=embeddings").apply(bart.eval(), {**inputs, "decoder_input_ids": inputs["input_ids"].clone()}, 0)
+    with pytest.raises(conserva.Error, match="reports no hidden states"):
+        find("gi:at=embeddings").apply(Classifier().eval(), (torch.randint(0, 50, (2, 5)),), 0)
+
+
 def test_options_are_named_in_the_method() -> None:
     assert options("random") == {"seed": 0}
-    assert options("gi") == {}
+    assert all(options(name) == {"at": "inputs", "gamma": 0.0} for name in BY_RULE_SET)
+    assert find("gi:gamma=0:at=inputs").name == "gi"
+    assert find("ah+ln:gamma=1e-2:at=embeddings").name == "ah+ln:at=embeddings:gamma=0.01"
     assert find("ig:steps=50").name == "ig"
     chosen = find("chefer:start=1:normalise=yes")
     assert chosen.name == "chefer:normalise=yes:start=1"
@@ -190,7 +235,11 @@ def test_options_are_named_in_the_method() -> None:
     ("given", "says"),
     [
         ("random:sed=1", r"'sed=1' is no option of random. Its options, as they are: seed=0"),
-        ("gi:seed=1", r"'seed=1' is no option of gi. Its options, as they are: none"),
+        ("gi:seed=1", r"'seed=1' is no option of gi. Its options, as they are: at=inputs, gamma=0.0"),
+        ("gi:at=words", "at=words is none of inputs, embeddings"),
+        ("gi:gamma=little", "gamma=little is no number"),
+        ("gi:gamma=-1", "gamma=-1.0 must be a positive number"),
+        ("gi:gamma=nan", "gamma=nan must be a positive number"),
         ("random:seed", "'seed' is no option"),
         ("random:seed=x", "seed=x is no whole number"),
         ("rollout:rows=cls", "rows=cls is none of read, all"),

@@ -19,6 +19,7 @@ def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Text
     Weights are read from safetensors only; code that comes with a model runs only with `trust_remote_code=True`.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from . import models  # noqa: F401 - makes the paper's own models known to transformers
@@ -31,7 +32,7 @@ def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Text
             model, report = AutoModelForSequenceClassification.from_pretrained(
                 source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
             )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:160]
         raise Error(
             f"model={str(name)!r} could not be loaded: it is no folder with config.json, model.safetensors and a "

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import Error
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, Evaluation, Interval, MethodResult
 from .plan import OURS, ROWS, Row
 from .published import published
-from .result import Trained
+from .result import TextResult, Trained
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,20 @@ def not_ahead(trained: Sequence[Trained], metric: str, a: str, b: str) -> list[i
         gain = (means[a] - means[b]) * (1 if HIGHER_IS_BETTER[metric] else -1)
         found += [one.seed] if gain <= 0 else []
     return found
+
+
+@dataclass(frozen=True)
+class Range:
+    """The smallest and the largest of some values."""
+
+    low: float
+    high: float
+
+
+def range_of(results: Sequence[TextResult], value: Callable[[TextResult], float | None]) -> Range:
+    """Return the range of a number over datasets; those that have none are left out."""
+    found = [number for one in results if (number := value(one)) is not None]
+    return Range(min(found), max(found)) if found else Range(math.nan, math.nan)
 
 
 def spread(values: Sequence[float]) -> float:

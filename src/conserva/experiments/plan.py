@@ -17,8 +17,8 @@ class Row:
     title: str
     method: str
     group: str
-    """`paper`: a method of tables 1 and 2 or of the authors' slides; `more`: of this project or another paper;
-    `released`: what the authors' code computes under a name, where that is not its definition; `yardstick`."""
+    """`paper`: a method of tables 1 and 2; `slides`: of the authors' slides alone; `more`: of this project or another
+    paper; `released`: what the authors' code computes under a name, where that is not its definition; `yardstick`."""
 
 
 ROWS = (
@@ -29,8 +29,8 @@ ROWS = (
     Row("GAE", "gae", "paper"),
     Row("GI", "gi:at=embeddings", "paper"),
     Row("LRP (AH)", "ah:at=embeddings", "paper"),
-    Row("LRP (LN)", "ln:at=embeddings", "paper"),
     Row("LRP (AH+LN)", "ah+ln:at=embeddings", "paper"),
+    Row("LRP (LN)", "ln:at=embeddings", "slides"),
     Row("exact", "exact:at=embeddings", "more"),
     Row("AttnLRP", "attnlrp:at=embeddings", "more"),
     Row("IG", "ig", "more"),

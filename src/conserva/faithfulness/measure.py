@@ -12,7 +12,7 @@ from ..methods import Attribution, Method
 from ..tasks.text import Text
 from .protocol import Plan, Protocol, plan
 from .samples import Sample
-from .stream import Stream
+from .stream import Stream, out_of_memory
 
 LEAVE_ONE_OUT = "leave-one-out"
 """The yardstick: a feature's score is how much the target's logit falls without it, asked of the model itself."""
@@ -53,13 +53,25 @@ def leave_one_out(
 def attributions(
     task: Text, method: Method, samples: Sequence[Sample], targets: Sequence[int]
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Return a method's scores for every token of every sample, and the explained numbers."""
+    """Return a method's scores for every token of every sample, and the explained numbers.
+
+    Samples that do not fit into memory together are explained in halves.
+    """
     try:
         found = _applied(task, method, samples, targets)
     except NotApplicable:
         raise
     except Error as error:
         raise Error(_culprit(task, method, samples, targets, error)) from None
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        if len(samples) == 1:
+            raise Error(f"{samples[0].describe()}, {method.name}: it does not fit into memory.") from None
+        half = len(samples) // 2
+        parts = (slice(half), slice(half, None))
+        (first, a), (second, b) = (attributions(task, method, samples[part], targets[part]) for part in parts)
+        return first + second, a + b
     scores = found.scores["input_ids"].double().cpu().numpy()
     _check(samples, scores, method.name)
     each = [scores[i, : len(one.encoded)] for i, one in enumerate(samples)]

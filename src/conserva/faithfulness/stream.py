@@ -82,7 +82,7 @@ class Stream:
                 logits = getattr(output, "logits", output)
                 return in_float32(logits).cpu().numpy()
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             size = sum(part["input_ids"].size for part in parts)
             if sum(len(part["input_ids"]) for part in parts) == 1:
@@ -111,7 +111,8 @@ def _slices(parts: Sequence[Part], rows: Sequence[tuple[int, int]]) -> list[Part
     return found
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, on whatever device."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return "out of memory" in str(error) or "can't allocate memory" in str(error)

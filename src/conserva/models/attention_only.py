@@ -151,34 +151,48 @@ class UnbiasedNorm(nn.Module):
         return y if self.weight is None or self.bias is None else y * self.weight + self.bias
 
 
+SHARED = (
+    "vocab_size",
+    "hidden_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "pad_token_id",
+    "layer_norm_eps",
+)
+"""What the model has in common with the BERT whose embeddings it takes."""
+
+
 def with_embeddings(source: str, labels: Sequence[str], **options: Any) -> AttentionOnly:
     """Return an untrained classifier on the embeddings of a BERT: a folder, or a name on the hub."""
     donor = AutoModel.from_pretrained(source, use_safetensors=True, dtype=torch.float32)
-    shared = (
-        "vocab_size",
-        "hidden_size",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "pad_token_id",
-        "layer_norm_eps",
-    )
-    shape = {name: getattr(donor.config, name, None) for name in shared}
+    shape = {name: getattr(donor.config, name) for name in SHARED if hasattr(donor.config, name)}
     names = dict(enumerate(labels))
     model = AttentionOnly(
         AttentionOnlyConfig(
             **{**shape, "id2label": names, "label2id": {name: index for index, name in names.items()}, **options}
         )
     )
-    found = donor.embeddings.state_dict() if isinstance(getattr(donor, "embeddings", None), nn.Module) else {}
-    wanted = model.embeddings.state_dict()
-    if not all(name in found and found[name].shape == wanted[name].shape for name in wanted):
+    model.eval()  # type: ignore[no-untyped-call]
+    given = getattr(donor, "embeddings", None)
+    if not isinstance(given, nn.Module) or not _take_over(model.embeddings, given):
         raise Error(
             f"embeddings={source!r} is a {type(donor).__name__}, whose embeddings are not BERT's: take "
             "'bert-base-uncased', 'sentence-transformers/all-MiniLM-L6-v2' or another BERT."
         )
-    model.embeddings.load_state_dict({name: found[name] for name in wanted})
     model.embeddings.requires_grad_(False)
     return model
+
+
+@torch.no_grad()
+def _take_over(ours: Embeddings, given: nn.Module) -> bool:
+    """Copy a donor's embeddings, and say whether they compute what the donor's do: RoBERTa's count places from 2."""
+    mine, theirs = dict(ours.named_parameters()), dict(given.named_parameters())
+    if {name: p.shape for name, p in mine.items()} != {name: p.shape for name, p in theirs.items()}:
+        return False
+    for name, parameter in mine.items():
+        parameter.copy_(theirs[name])
+    ids = torch.arange(min(ours.word_embeddings.num_embeddings, ours.position_embeddings.num_embeddings, 8))[None]
+    return torch.allclose(ours(ours.word_embeddings(ids)), given(input_ids=ids), atol=1e-5, equal_nan=True)
 
 
 AutoConfig.register(AttentionOnlyConfig.model_type, AttentionOnlyConfig)

@@ -27,6 +27,10 @@ class Recipe:
             value = getattr(self, name)
             if not value > 0:
                 raise Error(f"{name}={value!r} must be more than 0.")
+        if not self.weight_decay >= 0:
+            raise Error(f"weight_decay={self.weight_decay!r} must not be less than 0.")
+        if self.tokens < 3:
+            raise Error(f"tokens={self.tokens!r} leaves no word of a text: two tokens are those that frame it.")
 
 
 RECIPES: Mapping[str, Recipe] = {

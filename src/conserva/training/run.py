@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from ..datasets import Dataset, Labelled, dataset
 from ..errors import Error
@@ -70,6 +71,8 @@ def train(
         Called with the number of steps done, and of all.
     """
     data = dataset(data) if isinstance(data, str) else data
+    if Path(out).exists() and not Path(out).is_dir():
+        raise Error(f"out={str(out)!r} is a file: name a folder, or what is to become one.")
     out, recipe = Path(out), recipe or recipe_of(data.name)
     settings = {
         "dataset": data.name,
@@ -93,7 +96,7 @@ def train(
         try:
             tokenizer = AutoTokenizer.from_pretrained(source_of(embeddings))
             model = with_embeddings(source_of(embeddings), data.labels, **quirks)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError, SafetensorError) as error:
             reason = " ".join(str(error).split())[:160]
             raise Error(
                 f"embeddings={embeddings!r} could not be loaded: give the folder of a BERT with its tokenizer, or a "
@@ -142,7 +145,7 @@ def read_training(out: Path) -> dict[str, Any]:
     """Return what a finished training wrote beside the weights."""
     path = out / RESULT
     try:
-        return parsed(path.read_text(encoding="utf-8"), SCHEMA, "result of a training")
+        return {"schema": SCHEMA, **parsed(path.read_text(encoding="utf-8"), SCHEMA, "result of a training")}
     except OSError as error:
         raise Error(f"{path} cannot be read: {error.strerror}.") from None
     except Error:

@@ -135,9 +135,10 @@ class Trainer:
             return
         try:
             state = torch.load(path, map_location=self._device, weights_only=True)
+            settings = state["settings"]
         except Exception as error:  # torch raises what pickle, zip and itself find
             raise Error(f"{path} is damaged ({type(error).__name__}): delete it and start anew.") from None
-        changed = [key for key, value in self.settings.items() if state["settings"].get(key) != value]
+        changed = [key for key, value in self.settings.items() if settings.get(key) != value]
         if changed:
             raise Error(
                 f"{path} belongs to another training: it differs in {', '.join(changed)}. Choose another folder, or "

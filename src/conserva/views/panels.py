@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EXACT = "exact:at=embeddings"
-LINES = tuple(row for row in ROWS if row.group == "paper" or row.method == EXACT)
+LINES = tuple(row for row in ROWS if row.group in ("paper", "slides") or row.method == EXACT)
 """What is drawn as a curve: more lines than these cannot be told apart."""
 
 SUMS = tuple(row for row in ROWS if row.method in ("gi:at=embeddings", OURS, EXACT))

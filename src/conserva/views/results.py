@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,14 +13,18 @@ from ..experiments.findings import row_of, verdict
 from ..experiments.plan import OURS, ROWS
 from ..experiments.published import published_accuracy
 from ..experiments.result import TextResult
+from .classifiers import NONE
 from .figure import draw
 from .html import page as sentences_page
 from .panels import draw_all_conservation, draw_all_curves
-from .results_page import METRICS, NONE, QUICK, page, sentences_name
+from .results_page import METRICS, QUICK, page, sentences_name
 from .table import TITLES, Column, _bare, _blocks, _table, heading, protocol_line, short
 
 NOTES = "notes.md"
 """What a maintainer wrote about the numbers: it is put on the page."""
+
+TRIED = "tried.json"
+"""Trainings that led to the choice of the learning rates, if they were kept: what `conserva train` says of each."""
 
 PAGE, CURVES, CONSERVATION, SENTENCES = "README.md", "curves.png", "conservation.png", "sentences.html"
 
@@ -60,7 +65,8 @@ def write(results: Sequence[TextResult], out: Path) -> list[Path]:
     (out / SENTENCES).write_text(sentences_page([each for one in shown for each in one.sentences]), encoding="utf-8")
     for one in shown:
         draw(one.sentences, out / sentences_name(one))
-    text = page(results, notes.read_text(encoding="utf-8") if notes.exists() else "")
+    tried = json.loads((out / TRIED).read_text(encoding="utf-8")) if (out / TRIED).exists() else ()
+    text = page(results, notes.read_text(encoding="utf-8") if notes.exists() else "", tried)
     (out / PAGE).write_text(text, encoding="utf-8")
     return [out / name for name in (PAGE, CURVES, CONSERVATION, SENTENCES, *map(sentences_name, shown))]
 

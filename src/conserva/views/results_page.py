@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from ..experiments.findings import (
     Verdict,
@@ -17,19 +18,25 @@ from ..experiments.findings import (
     spread,
     verdict,
 )
-from ..experiments.plan import OURS, ROWS, Plan, Row
-from ..experiments.published import Published, published, published_accuracy, sources
+from ..experiments.plan import OURS, ROWS, Row
+from ..experiments.published import Published, published, sources
 from ..experiments.result import TextResult
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, Interval
+from .classifiers import NONE, classifiers, trainings_tried
+from .discussion import discussion
+from .markdown import listed, picture, stacked, table
 from .panels import EXACT, conservation_caption, curves_caption
 from .table import TITLES, _bare, heading, interval, said, short
 
 METRICS = ("auac", "au_mse")
 QUICK = "A quick run on a small slice: the numbers mean nothing."
-NONE = "-"
-"""What stands where a method does not apply."""
 
-GROUPS = {"paper": "the paper's methods", "more": "other methods", "yardstick": "yardstick"}
+GROUPS = {
+    "paper": "the paper's methods",
+    "slides": "in the authors' slides",
+    "more": "other methods",
+    "yardstick": "yardstick",
+}
 """The groups of tables 1 and 2, and what they are called."""
 
 SOURCES = {"table": "paper", "notebook": "notebook", "slides": "slides"}
@@ -44,23 +51,30 @@ TITLE_OF = {row.method: row.title for row in ROWS}
 Cell = Callable[[TextResult, Row], str]
 
 
-def page(results: Sequence[TextResult], notes: str = "") -> str:
-    """Return the whole page; `notes`, in Markdown, stand below the classifiers."""
+def page(results: Sequence[TextResult], notes: str = "", tried: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return the whole page.
+
+    `notes`, in Markdown, stand below what is to be read from the numbers; `tried` are trainings with other recipes.
+    """
     sections = {
-        "Classifiers": _classifiers(results),
-        "What to read from it": notes.strip(),
+        "Classifiers": "\n\n".join(part for part in (classifiers(results), trainings_tried(results, tried)) if part),
+        "What to read from it": "\n\n".join(part for part in (_discussed(results), notes.strip()) if part),
         "Table 1: AUAC": _areas(results, "auac"),
         "Table 2: AU-MSE": "\n\n".join((_areas(results, "au_mse"), _shares(results))),
         f"Is {TITLE_OF[OURS]} best among the paper's methods?": _verdicts(results),
         "What the released code does otherwise": _released(results),
         "Where relevance goes": _conservation(results),
         "Classifiers differ": _seeds(results),
-        "Curves": _picture("curves.png", "Activation and pruning curves of every dataset", curves_caption(results)),
+        "Curves": picture("curves.png", "Activation and pruning curves of every dataset", curves_caption(results)),
         "Sentences": _sentences(results),
         "How to run it again": _again(results),
     }
     body = "\n\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
     return f"# Tables 1 and 2 of Ali et al. (2022), texts\n\n{_start(results)}\n\n{body}\n"
+
+
+def _discussed(results: Sequence[TextResult]) -> str:
+    return "" if _quick(results) else discussion(results)
 
 
 def sentences_name(result: TextResult) -> str:
@@ -73,7 +87,7 @@ def sentences_name(result: TextResult) -> str:
 
 def _start(results: Sequence[TextResult]) -> str:
     seeds = list(dict.fromkeys(one.seed for result in results for one in result.trained))
-    base = _and([f"`{name}`" for name in dict.fromkeys(str(one.recipe["embeddings"]) for one in results)])
+    base = listed([f"`{name}`" for name in dict.fromkeys(str(one.recipe["embeddings"]) for one in results)])
     protocol = results[0].evaluation.protocol
     quirks = ", with the quirks of the authors' released code" if _as_released(results) else ""
     special = "special tokens as well" if protocol.get("special") else "special tokens apart"
@@ -100,38 +114,6 @@ def _made(one: TextResult) -> str:
     return ", ".join(versions) + (f", on {device}" if device else "")
 
 
-def _classifiers(results: Sequence[TextResult]) -> str:
-    titles = (
-        "dataset", "classes", "train / validation / test texts", "evaluated", "learning rate", "test accuracy",
-        "validation accuracy", "most frequent class", "the paper's accuracy",
-    )  # fmt: skip
-    rows = []
-    for one in results:
-        plan = Plan((one.dataset,), quick=bool(one.provenance.get("quick")))
-        tokens = plan.slice(one.dataset).tokens
-        cut = f"({tokens} tokens)" if tokens else ""
-        each = ", ".join(f"{100 * seed.test_accuracy:.1f}" for seed in one.trained)
-        theirs = published_accuracy(one.dataset)
-        rows.append(
-            [
-                escape(one.title),
-                str(len(one.labels)),
-                " / ".join(f"{one.texts[split]:,}" for split in ("train", "validation", "test")),
-                _lines(f"{one.evaluation.samples:,}", cut),
-                f"{one.recipe['learning_rate']:g}",
-                _lines(f"{one.accuracy():.1%}", f"({each})" if len(one.trained) > 1 else ""),
-                _range([seed.validation_accuracy for seed in one.trained]),
-                f"{one.majority:.1%}",
-                NONE if theirs is None else f"{theirs:.1%}",
-            ]
-        )
-    note = (
-        "Test accuracy is the mean over classifiers, each one's in brackets, on the whole test split. Evaluated are as "
-        "many texts of it as said, drawn at random where that is not all; in brackets how many tokens of each at most."
-    )
-    return f"{note}\n\n{_table(titles, rows)}"
-
-
 # Tables 1 and 2
 
 
@@ -141,7 +123,7 @@ def _areas(results: Sequence[TextResult], metric: str) -> str:
     def cell(one: TextResult, row: Row) -> str:
         found = row_of(one.evaluation, row.method)
         ours = NONE if found is None else _interval(getattr(found, metric), row.method == best[one.dataset])
-        return _lines(ours, _theirs(published(metric, one.dataset, row.method)))
+        return stacked(ours, _theirs(published(metric, one.dataset, row.method)))
 
     better = "higher" if HIGHER_IS_BETTER[metric] else "lower"
     used = dict.fromkeys(
@@ -165,7 +147,7 @@ def _shares(results: Sequence[TextResult]) -> str:
     def cell(one: TextResult, row: Row) -> str:
         theirs = published_share("au_mse", one.dataset, row.method)
         ours = _number(share_of_random(one.evaluation, "au_mse", row.method))
-        return _lines(ours, "" if theirs is None else f"theirs {_number(theirs)}")
+        return stacked(ours, "" if theirs is None else f"theirs {_number(theirs)}")
 
     note = (
         "AU-MSE grows with the scale of the logits, so raw numbers of two models cannot be held against each other. "
@@ -202,7 +184,7 @@ def _verdicts(results: Sequence[TextResult]) -> str:
         f"{count}. The last columns: by how much it is better on the same samples, in the metric's own sense, so that "
         "positive is better in both. Bold: the interval leaves out 0."
     )
-    return f"{note}\n\n{_table([*titles, *(f'over {TITLE_OF[rival]}' for rival in RIVALS)], rows, words=len(titles))}"
+    return f"{note}\n\n{table([*titles, *(f'over {TITLE_OF[rival]}' for rival in RIVALS)], rows, words=len(titles))}"
 
 
 def _words(found: Verdict) -> list[str]:
@@ -212,7 +194,7 @@ def _words(found: Verdict) -> list[str]:
 
 
 def _titles(names: Sequence[str]) -> str:
-    return ", ".join(_lines(name) for name in names) or "none"
+    return ", ".join(stacked(name) for name in names) or "none"
 
 
 def _released(results: Sequence[TextResult]) -> str:
@@ -230,7 +212,7 @@ def _released(results: Sequence[TextResult]) -> str:
             if code is None or definition is None:
                 return NONE
             means = [_number(getattr(found, metric).mean) for found in (code, definition)]
-            return _lines(f"code {means[0]}", f"defined {means[1]}", _gain(one, metric, row.method, defined))
+            return stacked(f"code {means[0]}", f"defined {means[1]}", _gain(one, metric, row.method, defined))
 
         parts.append(f"### {heading(metric)}\n{_by_dataset(results, rows, cell)}")
     return "\n\n".join(parts)
@@ -246,7 +228,7 @@ def _conservation(results: Sequence[TextResult]) -> str:
             return NONE
         books = found.conservation
         numbers = {"corr.": books.correlation, "slope": books.slope, "gap": books.gap}
-        return _lines(*(f"{name} {_number(value)}" for name, value in numbers.items()))
+        return stacked(*(f"{name} {_number(value)}" for name, value in numbers.items()))
 
     rows = {row.title: row for row in ROWS if row.method in CONSERVING}
     note = (
@@ -254,8 +236,8 @@ def _conservation(results: Sequence[TextResult]) -> str:
         "slope, and the mean gap |output - sum|; 1, 1 and 0 where scores add up to the output. Biases keep a part of "
         "the output: under exact that is the whole gap."
     )
-    picture = _picture("conservation.png", "Sums of scores against outputs", conservation_caption(results))
-    return f"{note}\n\n{_by_dataset(results, rows, cell)}\n\n{picture}"
+    shown = picture("conservation.png", "Sums of scores against outputs", conservation_caption(results))
+    return f"{note}\n\n{_by_dataset(results, rows, cell)}\n\n{shown}"
 
 
 def _seeds(results: Sequence[TextResult]) -> str:
@@ -266,7 +248,7 @@ def _seeds(results: Sequence[TextResult]) -> str:
         for method in EACH:
             values = [each.auac[method] for each in one.trained if method in each.auac]
             apart = f"± {_number(spread(values))}" if len(values) > 1 else ""
-            cells.append(_lines(", ".join(map(_number, values)), apart) if values else NONE)
+            cells.append(stacked(", ".join(map(_number, values)), apart) if values else NONE)
         below = not_ahead(one.trained, "auac", OURS, EACH[2])
         order = NONE if below is None else f"not on {_seeds_of(below)}" if below else "on every one"
         rows.append([escape(one.title), *cells, order])
@@ -274,7 +256,7 @@ def _seeds(results: Sequence[TextResult]) -> str:
         "AUAC on each classifier alone, in the order of the seeds; ±: half of the distance between the largest and the "
         "smallest. The last column: on which classifiers the order of the two means holds."
     )
-    return f"{note}\n\n{_table(titles, rows)}"
+    return f"{note}\n\n{table(titles, rows)}"
 
 
 def _sentences(results: Sequence[TextResult]) -> str:
@@ -283,14 +265,14 @@ def _sentences(results: Sequence[TextResult]) -> str:
         return ""
     quoted = "; for SST-2 also sentences of its validation split, whatever the classifier says of them"
     quoted = quoted if any(one.dataset == "sst2" for one in shown) else ""
-    methods = _and([f"`{name}`" for name in dict.fromkeys(each.method for one in shown for each in one.sentences)])
+    methods = listed([f"`{name}`" for name in dict.fromkeys(each.method for one in shown for each in one.sentences)])
     note = (
         "As in figure 5 and appendix D of the paper. Of each class the first test text that is short and classified "
         f"rightly, chosen by no eye, so some may offend{quoted}. Explained is the "
         f"logit of the predicted class, on the classifier of seed {shown[0].trained[0].seed}, by {methods}. Red for, "
         "blue against; every explanation has its own scale. With each word's number: [sentences.html](sentences.html)."
     )
-    pictures = [f"### {one.title}\n{_picture(sentences_name(one), f'Sentences of {one.title}')}" for one in shown]
+    pictures = [f"### {one.title}\n{picture(sentences_name(one), f'Sentences of {one.title}')}" for one in shown]
     return "\n\n".join([note, *pictures])
 
 
@@ -319,7 +301,7 @@ def _as_released(results: Sequence[TextResult]) -> bool:
 
 def _interval(one: Interval, strong: bool) -> str:
     mean, _, limits = _bare(interval(one)).partition(" ")
-    return _lines(f"**{mean}**" if strong else mean, limits)
+    return stacked(f"**{mean}**" if strong else mean, limits)
 
 
 def _gain(one: TextResult, metric: str, a: str, b: str) -> str:
@@ -338,22 +320,8 @@ def _number(value: float | None) -> str:
     return _bare(short(value))
 
 
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.1%}", f"{max(values):.1%}"
-    return low if low == high else f"{low} to {high}"
-
-
 def _seeds_of(seeds: Sequence[int]) -> str:
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {_and([str(seed) for seed in seeds])}"
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _lines(*parts: str) -> str:
-    """Return a cell of several lines, none of which breaks."""
-    return "<br>".join(part.replace(" ", "&nbsp;") for part in parts if part)
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed([str(seed) for seed in seeds])}"
 
 
 def _by_group(results: Sequence[TextResult], cell: Cell) -> str:
@@ -362,20 +330,10 @@ def _by_group(results: Sequence[TextResult], cell: Cell) -> str:
     for group, title in GROUPS.items():
         lines.append([f"*{title}*", *("" for _ in results)])
         lines += [[row.title, *(cell(one, row) for one in results)] for row in ROWS if row.group == group]
-    return _table(["method", *(escape(one.title) for one in results)], lines)
+    return table(["method", *(escape(one.title) for one in results)], lines)
 
 
 def _by_dataset(results: Sequence[TextResult], rows: Mapping[str, Row], cell: Cell) -> str:
     """Return a table with a row for each title, and a column for each dataset."""
     lines = [[title, *(cell(one, row) for one in results)] for title, row in rows.items()]
-    return _table(["method", *(escape(one.title) for one in results)], lines)
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Return a table whose first columns hold words, the others numbers."""
-    lines = [titles, [*("---" for _ in titles[:words]), *("---:" for _ in titles[words:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _picture(name: str, label: str, caption: str = "") -> str:
-    return f"![{label}]({name})" + (f"\n\n*{caption}*" if caption else "")
+    return table(["method", *(escape(one.title) for one in results)], lines)
