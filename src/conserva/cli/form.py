@@ -6,6 +6,7 @@ import argparse
 from typing import Any, TypeAlias
 
 from ..errors import Error
+from ..training.recipe import EMBEDDINGS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -17,13 +18,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="sentiment", help="a folder or hub name (default: the bundled %(default)s)")
 
 
-def add_embeddings(parser: argparse.ArgumentParser) -> None:
+def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS) -> None:
     """Add the option that names the BERT whose embeddings a classifier is built on."""
     parser.add_argument(
         "--embeddings",
-        default="sentence-transformers/all-MiniLM-L6-v2",
         metavar="BERT",
-        help="whose, frozen: a folder, a name as bert-base-uncased, or the bundled sentiment (default: %(default)s)",
+        help=f"whose, frozen: a folder, a name as bert-base-uncased, or the bundled sentiment (default: {otherwise})",
     )
 
 

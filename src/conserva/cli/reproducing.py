@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import Error
+from ..training.recipe import EMBEDDINGS
 from .form import FORM, Commands, add_embeddings, device_of
 from .progress import progress_of_parts
 
@@ -34,7 +35,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--device", default="cpu", help="where models run, as cuda (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="classifiers side by side (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_embeddings(parser)
+    add_embeddings(parser, f"{EMBEDDINGS}; with --quick the bundled")
     parser.set_defaults(run=_reproduce)
 
 
@@ -42,6 +43,7 @@ def _reproduce(given: argparse.Namespace) -> None:
     from ..datasets import DATASETS
     from ..experiments.plan import Plan
     from ..experiments.text import reproduce
+    from ..loading import BUNDLED
     from ..views.results import summary, write
 
     if given.jobs < 1:
@@ -49,7 +51,7 @@ def _reproduce(given: argparse.Namespace) -> None:
     plan = Plan(
         datasets=tuple(given.datasets.split(",") if given.datasets else DATASETS),
         seeds=(0,) if given.quick else _seeds(given.seeds),
-        embeddings=given.embeddings,
+        embeddings=given.embeddings or (BUNDLED if given.quick else EMBEDDINGS),
         device=device_of(given.device),
         as_released=given.as_released,
         quick=given.quick,

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from ..training.recipe import EMBEDDINGS
 from .form import FORM, Commands, add_embeddings, device_of
 from .progress import progress
 
@@ -55,7 +56,7 @@ def _train(given: argparse.Namespace) -> None:
             given.dataset,
             given.out,
             seed=given.seed,
-            embeddings=given.embeddings,
+            embeddings=given.embeddings or EMBEDDINGS,
             recipe=replace(recipe_of(given.dataset), **changes),
             as_released=given.as_released,
             count=given.count,

@@ -20,11 +20,8 @@ from ..loading import source_of
 from ..quiet import quiet_loading
 from ..schema import parsed
 from .batches import Batches
-from .recipe import Recipe, recipe_of
+from .recipe import EMBEDDINGS, Recipe, recipe_of
 from .trainer import STATE, Trainer, measure
-
-EMBEDDINGS = "sentence-transformers/all-MiniLM-L6-v2"
-"""Whose frozen word vectors a classifier is built on; a BERT's folder or name."""
 
 SCHEMA = "conserva/training/1"
 RESULT = "training.json"
