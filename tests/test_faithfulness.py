@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import conserva
 from conserva.faithfulness import measure
 from conserva.faithfulness.protocol import ERASER_PERCENT, PROTOCOLS, plan
+from conserva.faithfulness.samples import Sample
 from conserva.faithfulness.statistics import Bootstrap, area, conservation
 from conserva.faithfulness.stream import Stream
 from conserva.faithfulness.summary import rows_of_methods
@@ -339,3 +340,29 @@ def test_ties_go_by_place() -> None:
     for k, (added, left) in enumerate(zip(found.kept[found.activation], found.kept[found.pruning], strict=True)):
         assert set(np.flatnonzero(added)) == set(falling[: 12 * k])
         assert set(np.flatnonzero(~left)) == set(rising[: 12 * k])
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")])
+def test_texts_that_do_not_fit_together_are_explained_in_halves(
+    task: conserva.Text, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, texts = find("ah+ln"), ["a joy .", "not much of anything", "dull", "good fun and a good cast", "bad"]
+    samples = [Sample(i, task.encode(text), 1) for i, text in enumerate(texts)]
+    whole, numbers = measure.attributions(task, method, samples, [1] * 5)
+    applied, most = measure._applied, []
+
+    def small(task, method, samples, targets):
+        most.append(len(samples))
+        if len(samples) > 2:
+            raise error
+        return applied(task, method, samples, targets)
+
+    monkeypatch.setattr(measure, "_applied", small)
+    found, again = measure.attributions(task, method, samples, [1] * 5)
+    assert most == [5, 2, 3, 1, 2]
+    assert again == pytest.approx(numbers, rel=1e-5)
+    for a, b in zip(found, whole, strict=True):
+        assert a == pytest.approx(b, abs=1e-5)
+    monkeypatch.setattr(measure, "_applied", lambda *_: (_ for _ in ()).throw(error))
+    with pytest.raises(conserva.Error, match=r"Sample 1 \('a joy .'\), ah\+ln: it does not fit into memory"):
+        measure.attributions(task, method, samples, [1] * 5)

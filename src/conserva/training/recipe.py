@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import Error
 
 EMBEDDINGS = "sentence-transformers/all-MiniLM-L6-v2"
-"""The BERT whose frozen embeddings a classifier is built on, if nothing else is said: a folder, or a name on the hub."""
+"""The BERT whose frozen embeddings a classifier is built on, if nothing else is said: a folder or a hub name."""
 
 
 @dataclass(frozen=True)
