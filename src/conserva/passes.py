@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from . import census
 from .coverage import Meeting
-from .errors import Error
+from .errors import Error, NotApplicable
 from .forward import advice, forward
 from .inputs import Inputs
 from .ledger import Books, Ledger, Unbatchable
@@ -86,7 +87,7 @@ class Pass:
         books = Books(samples, call.batch_dim) if self.keep_books else None
         context = Propagation(self.rules, books, sources)
         if EMBEDDINGS in self.places:
-            call = call.with_(output_hidden_states=True)
+            call = _report_states(self.model, call)
 
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
@@ -172,7 +173,19 @@ def _embeddings(output: Any) -> dict[str, Tensor]:
         if states:
             found[f"{part}{EMBEDDINGS}"] = states[0]
     if not found or not all(isinstance(x, Tensor) and x.requires_grad for x in found.values()):
-        raise Error(
-            f"at='embeddings': {type(output).__name__} reports no hidden states. Name the module whose output it is."
+        raise NotApplicable(
+            f"at='embeddings': {type(output).__name__} reports no hidden states that all depend on the inputs. Name "
+            "the module whose output it is."
         )
     return found
+
+
+def _report_states(model: nn.Module, call: Inputs) -> Inputs:
+    """Return the call with the hidden states asked for, as Hugging Face models take it."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    if not any(one.name == "output_hidden_states" or one.kind is one.VAR_KEYWORD for one in parameters):
+        raise NotApplicable(
+            f"at='embeddings': {type(model).__name__} takes no output_hidden_states, as Hugging Face models do. Name "
+            "the module whose output it is."
+        )
+    return call.with_(output_hidden_states=True)

@@ -40,6 +40,8 @@ def add(commands: Commands) -> None:
 
 
 def _reproduce(given: argparse.Namespace) -> None:
+    import torch
+
     from ..datasets import DATASETS
     from ..experiments.plan import Plan
     from ..experiments.text import reproduce
@@ -56,6 +58,8 @@ def _reproduce(given: argparse.Namespace) -> None:
         as_released=given.as_released,
         quick=given.quick,
     )
+    if given.quick:
+        torch.set_num_threads(1)  # on so small a slice threads wait for each other longer than they work
     with progress_of_parts() as say:
         results = reproduce(plan, given.out, jobs=given.jobs, say=say)
     if given.json:

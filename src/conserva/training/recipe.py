@@ -21,7 +21,7 @@ class Recipe:
     weight_decay: float = 0.0
     clip: float = 1.0
     patience: int = 3
-    """After how many epochs without a better validation accuracy training ends."""
+    """After how many epochs without a better one training ends: by validation accuracy, then by loss."""
     tokens: int = 512
     """How many tokens of a text are read, in training and when accuracy is measured."""
 

@@ -71,7 +71,7 @@ def train(
     if Path(out).exists() and not Path(out).is_dir():
         raise Error(f"out={str(out)!r} is a file: name a folder, or what is to become one.")
     out, recipe = Path(out), recipe or recipe_of(data.name)
-    settings = {
+    settings: dict[str, Any] = {
         "dataset": data.name,
         "seed": seed,
         "recipe": asdict(recipe),
@@ -89,7 +89,7 @@ def train(
     splits = {name: data.read(name, folder).take(count, seed) for name in ("train", "validation", "test")}
     quirks = AttentionOnlyConfig.quirks() if as_released else {}
     with quiet_loading(), torch.random.fork_rng([]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # weights are drawn on the CPU: other devices' states stay
         try:
             tokenizer = AutoTokenizer.from_pretrained(source_of(embeddings))
             model = with_embeddings(source_of(embeddings), data.labels, **quirks)
@@ -103,6 +103,7 @@ def train(
     place = torch.device(device)
     model.to(place)  # type: ignore[arg-type]  # transformers wraps `to` without its type
     batches = {name: Batches.of(one, tokenizer, recipe.tokens, place) for name, one in splits.items()}
+    settings["embeddings_weights"] = fingerprint(model.embeddings)  # folders of one name may hold different BERTs
     trainer = Trainer(model, recipe, batches["train"], batches["validation"], seed, settings)
     best = trainer.run(out, progress)
     accuracy, _ = measure(model, batches["test"])

@@ -66,7 +66,10 @@ class Trainer:
     def run(self, folder: Path, progress: Callable[[int, int], None] | None = None) -> Epoch:
         """Train to the end, and leave the model with the weights of its best epoch, which is returned."""
         with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []), _fast_products():
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(self.seed)  # not torch.manual_seed, which is every device's
+            if self._device.type == "cuda":
+                with torch.cuda.device(self._device):
+                    torch.cuda.manual_seed(self.seed)
             self._resume(folder / STATE)
             while not self._is_done():
                 self._epoch(progress)
@@ -95,7 +98,7 @@ class Trainer:
             self._optimizer.step()
             self._schedule.step()
             total += loss.detach()
-            if progress is not None and step % 20 == 0:
+            if progress is not None and (step % 20 == 0 or step == self._steps):
                 progress(done + step, self._steps * self.recipe.epochs)
         mean = float(total) / self._steps
         accuracy, validation_loss = measure(self.model, self.validation)
