@@ -26,7 +26,7 @@ from conserva.training.trainer import STATE, Trainer
 WORDS = {0: ("dull", "bad", "tedious", "lifeless"), 1: ("good", "lovely", "a joy", "moving")}
 THINGS = ("film", "plot", "cast", "story and a cast of many", "ending", "music")
 LONG = Recipe(learning_rate=1e-3, epochs=3, batch_size=1, patience=3, tokens=8)
-"""24 texts, one a step: 24 steps an epoch, of which progress is told once."""
+"""24 texts, one a step: 24 steps an epoch; progress is told after 20 of them, and at the end."""
 SHORT = Recipe(learning_rate=1e-3, epochs=2, batch_size=8, tokens=8)
 
 
@@ -211,7 +211,7 @@ def test_stopped_and_resumed_is_as_unbroken(
     steps: list[int] = []
     resumed = trained(tmp_path, recipe=LONG, progress=lambda done, _: steps.append(done))
     left = {"in the first": 3, "in the second": 2, "after the first": 2, "after the last": 0}[stop]
-    assert steps == [20, 44, 68][3 - left :]
+    assert steps == [20, 24, 44, 48, 68, 72][2 * (3 - left) :]
     assert resumed == unbroken
     assert conserva.load(tmp_path).fingerprint == unbroken["weights"]
 
