@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 
 import conserva
+from conserva.datasets import DATASETS
 from conserva.methods.registry import options
 from test_maps import REFUSED as WITHOUT_MAPS
 from test_zoo import REFUSED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-AUDIT = (Path(__file__).parents[1] / "docs" / "audit.md").read_text(encoding="utf-8")
+AUDIT, DATA = (
+    (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8") for name in ("audit.md", "datasets.md")
+)
 
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT + DATA, re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}
     for block in blocks:
@@ -65,6 +68,14 @@ def test_the_list_of_model_types_is_the_tested_one() -> None:
     for model_type, reason in REFUSED.items():
         assert f"`{model_type}`" in refused
         assert reason in refused
+
+
+def test_the_datasets_are_the_real_ones() -> None:
+    for one in DATASETS.values():
+        [line] = [line for line in DATA.splitlines() if line.startswith(f"| `{one.name}` |")]
+        for split in (one.train, one.validation, one.test):
+            assert f"`{split.file}`" in line
+            assert f"`{split.hub}`" in line or "folder only" in line
 
 
 def test_the_methods_and_their_options_are_the_real_ones() -> None:
