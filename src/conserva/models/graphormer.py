@@ -1,0 +1,251 @@
+"""Graphormer (Ying et al., NeurIPS 2021) as a classifier of graphs, the model that Ali et al. (2022) explain.
+
+Nodes are tokens; the graph itself enters by the degrees, added to them, and by a bias on the scores of attention. It is
+a Hugging Face model, so that it is saved, loaded and explained like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    initialization,
+)
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from ..errors import Error
+
+
+class GraphormerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
+    """The shape of the model. Nodes have either categories (`node_values`) or numbers (`node_features`)."""
+
+    model_type = "conserva-graphormer"
+
+    hidden_size: int = 80
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 8
+    ffn_size: int = 80
+    layer_norm_eps: float = 1e-5
+    hidden_dropout_prob: float = 0.1
+    attention_dropout_prob: float = 0.0
+    node_values: int | None = None
+    """Rows of the one table that all categorical features of a node share, each with its own ids; 0 is no value."""
+    node_features: int | None = None
+    """How many numbers a node has."""
+    max_degree: int = 12
+    """The last row of the degree table; it stands for higher degrees too."""
+    max_distance: int = 19
+    """The longest distance with a bias of its own. The one above it, max_distance + 1, says that there is no path."""
+    edge_values: int | None = None
+    """Rows of the table of edges, of which 0 is no edge. None: edges have no types, and `paths` are not looked at."""
+    max_hops: int = 5
+    """How many edges of a path count, from its beginning."""
+    pre_norm: bool = True
+    """Whether norms stand before attention and feed-forward layers, as in the first release, or after the sums."""
+
+
+class Graphormer(PreTrainedModel):
+    """Tokens, a virtual node in front of them, through blocks with a bias made of the graph; one linear layer on it."""
+
+    config_class = GraphormerConfig
+    config: GraphormerConfig
+    main_input_name = "nodes"
+
+    def __init__(self, config: GraphormerConfig) -> None:
+        super().__init__(config)
+        if config.hidden_size % config.num_attention_heads:
+            raise Error(
+                f"hidden_size={config.hidden_size} is not a multiple of "
+                f"num_attention_heads={config.num_attention_heads}: heads share the width evenly."
+            )
+        if (config.node_values is None) == (config.node_features is None):
+            raise Error(
+                f"node_values={config.node_values} and node_features={config.node_features}: give one of the two, the "
+                "size of the table of categories or how many numbers a node has."
+            )
+        self.tokens = Tokens(config)
+        self.bias = GraphBias(config)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps) if config.pre_norm else nn.Identity()
+        self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0))
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Start as the first release does; a table's row of nothing is 0."""
+        if isinstance(module, nn.Linear):
+            initialization.normal_(module.weight, std=0.02 / math.sqrt(self.config.num_hidden_layers))
+            initialization.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            initialization.normal_(module.weight, std=0.02)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                initialization.zeros_(module.weight[module.padding_idx])
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return what turns the features of nodes into vectors."""
+        return self.tokens.features
+
+    def forward(
+        self,
+        nodes: Tensor,
+        degrees: Tensor,
+        distances: Tensor,
+        paths: Tensor | None = None,
+        mask: Tensor | None = None,
+        output_hidden_states: bool = False,
+        **ignored: Any,
+    ) -> SequenceClassifierOutput:
+        """Return the logits of graphs with n nodes each.
+
+        Parameters
+        ----------
+        nodes
+            Features, graphs x n x features: ids, or numbers.
+        degrees
+            Graphs x n. Higher ones than `max_degree` count as that.
+        distances
+            Edges on a shortest path, graphs x n x n, clipped to `max_distance`; one more where there is no path.
+        paths
+            The ids of the edges on one such path in their order, graphs x n x n x hops; 0 where it has ended.
+        mask
+            Graphs x n, true for nodes that are there; all are without it. The others are as good as deleted, and the
+            rest keeps its degrees, distances and paths. Arrays of one graph serve a mask of many rows.
+        output_hidden_states
+            Whether to return the tokens, then what each block made of them; the last one makes the virtual node alone.
+        """
+        x = self.tokens(nodes, degrees)
+        bias = self.bias(distances, paths)
+        if mask is not None:
+            gone = F.pad(~mask.bool(), (1, 0))  # the virtual node is always there
+            bias = bias.masked_fill(gone[:, None, None, :], -math.inf)
+            x = x.expand(len(bias), -1, -1)
+        states = [x]
+        for number, block in enumerate(self.blocks, 1):
+            # Nothing but the virtual node is read of the last block.
+            x = block(x, bias if number < len(self.blocks) else bias[:, :, :1])
+            states.append(x)
+        logits = self.classifier(self.norm(x[:, 0]))
+        return SequenceClassifierOutput(logits=logits, hidden_states=tuple(states) if output_hidden_states else None)
+
+
+class Tokens(nn.Module):
+    """The virtual node, then every node: its features and its degree added up (centrality encoding, equation 5)."""
+
+    def __init__(self, config: GraphormerConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        if config.node_values is not None:
+            self.features: nn.Module = nn.Embedding(config.node_values, width, padding_idx=0)
+        else:
+            self.features = nn.Linear(config.node_features or 0, width)
+        self.degrees = nn.Embedding(config.max_degree + 1, width)
+        self.virtual = nn.Embedding(1, width)
+        self.dropout = config.hidden_dropout_prob
+
+    def forward(self, nodes: Tensor, degrees: Tensor) -> Tensor:
+        if isinstance(self.features, nn.Embedding):
+            _check(nodes, self.features, "nodes", "node_values rows of the table")
+            x = self.features(nodes).sum(2)
+        else:
+            x = self.features(nodes)
+        degrees = degrees.clamp(max=self.degrees.num_embeddings - 1)
+        _check(degrees, self.degrees, "degrees", "max_degree")
+        x = x + self.degrees(degrees)
+        x = torch.cat([self.virtual.weight.expand(len(x), 1, -1), x], 1)
+        return F.dropout(x, self.dropout, self.training)
+
+
+class GraphBias(nn.Module):
+    """What the graph adds to the scores of every block, for each head: graphs x heads x (1 + n) x (1 + n).
+
+    It is made of the graph alone, whatever its nodes say: b[distance] (equation 6) and, on the edges of a shortest
+    path, the mean of W_k e[edge k] (equation 7, with the first release's matrix for each hop). Pairs with the virtual
+    node have one number instead.
+    """
+
+    def __init__(self, config: GraphormerConfig) -> None:
+        super().__init__()
+        self.heads, self.hops = config.num_attention_heads, config.max_hops
+        self.distances = nn.Embedding(config.max_distance + 2, self.heads)
+        self.virtual = nn.Embedding(1, self.heads)
+        if config.edge_values is not None:
+            self.edges = nn.Embedding(config.edge_values, self.heads, padding_idx=0)
+            self.mixing = nn.Embedding(self.hops, self.heads**2)
+        self.has_edges = config.edge_values is not None
+
+    def forward(self, distances: Tensor, paths: Tensor | None) -> Tensor:
+        _check(distances, self.distances, "distances", "max_distance + 1, for pairs without a path")
+        inner = self.distances(distances)
+        if self.has_edges:
+            if paths is None:
+                raise Error("paths is missing: a model with edge_values needs the ids of the edges along them.")
+            inner = inner + self._of_edges(paths[..., : self.hops])
+        inner = inner.permute(0, 3, 1, 2)
+        virtual = self.virtual.weight.view(1, -1, 1, 1)
+        samples, _, places, _ = inner.shape
+        inner = torch.cat([virtual.expand(samples, -1, places, 1), inner], 3)
+        return torch.cat([virtual.expand(samples, -1, 1, places + 1), inner], 2)
+
+    def _of_edges(self, paths: Tensor) -> Tensor:
+        """Return the mean over the edges of each path, graphs x n x n x heads."""
+        _check(paths, self.edges, "paths", "edge_values rows of the table")
+        # One table for each hop, in which no edge adds nothing.
+        mixing = self.mixing.weight.view(self.hops, self.heads, self.heads)
+        tables = F.pad(self.edges.weight[1:] @ mixing, (0, 0, 1, 0))
+        hops = torch.arange(paths.shape[-1], device=paths.device) * self.edges.num_embeddings
+        sums = F.embedding_bag((paths + hops).flatten(0, 2), tables.flatten(0, 1), mode="sum")
+        return sums.view(*paths.shape[:3], self.heads) / (paths != 0).sum(-1, keepdim=True).clamp(min=1)
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer, each with its skip connection and its norm."""
+
+    def __init__(self, config: GraphormerConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.heads, self.pre_norm = config.num_attention_heads, config.pre_norm
+        self.attention_dropout, self.dropout = config.attention_dropout_prob, config.hidden_dropout_prob
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, config.ffn_size), nn.Linear(config.ffn_size, width)
+        self.attention_norm, self.ffn_norm = (nn.LayerNorm(width, config.layer_norm_eps) for _ in range(2))
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        """Return the first places of `x` as they look at all places: as many as the bias has rows."""
+        rows = bias.shape[2]
+        seen = self.attention_norm(x) if self.pre_norm else x
+        x = x[:, :rows] + self._attended(seen[:, :rows], seen, bias)
+        x = x if self.pre_norm else self.attention_norm(x)
+        hidden = F.gelu(self.up(self.ffn_norm(x) if self.pre_norm else x))
+        x = x + F.dropout(self.down(hidden), self.dropout, self.training)
+        return x if self.pre_norm else self.ffn_norm(x)
+
+    def _attended(self, queries: Tensor, seen: Tensor, bias: Tensor) -> Tensor:
+        q, k, v = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer, x in ((self.query, queries), (self.key, seen), (self.value, seen))
+        )
+        dropout = self.attention_dropout if self.training else 0.0
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+        return F.dropout(self.output(context.transpose(1, 2).flatten(2)), self.dropout, self.training)
+
+
+def _check(ids: Tensor, table: nn.Embedding, name: str, end: str) -> None:
+    """Raise unless a table has all ids: a device would stop the process, and clipping would hide another's coding."""
+    if not ids.numel():
+        return
+    if ids.is_floating_point():
+        raise Error(f"{name} is {ids.dtype}: it holds ids, in torch.long.")
+    low, high = (int(one) for one in torch.aminmax(ids))
+    if low < 0 or high >= table.num_embeddings:
+        raise Error(f"{name} has {low if low < 0 else high}: it goes from 0 to {table.num_embeddings - 1} ({end}).")
+
+
+AutoConfig.register(GraphormerConfig.model_type, GraphormerConfig)
+AutoModelForSequenceClassification.register(GraphormerConfig, Graphormer)
