@@ -102,17 +102,18 @@ def _number(value: float) -> str:
     return f"{value:+.3f}" if abs(value) >= 5e-4 else "0" if value == 0 else f"{value:+.0e}"
 
 
-TEXT = ROOT / "docs" / "results" / "text"
+TEXT, AS_RELEASED = (ROOT / "docs" / "results" / name for name in ("text", "text-as-released"))
 
 
-def text_results() -> list[TextResult]:
+def text_results(folder: Path = TEXT) -> list[TextResult]:
     """Return the stored results of the text experiment."""
-    return [TextResult.load(TEXT / f"{name}.json") for name in DATASETS]
+    paths = [folder / f"{name}.json" for name in DATASETS]
+    return [TextResult.load(path) for path in paths if path.exists()]
 
 
-def text_page() -> None:
-    """Write the page of the text experiment anew from its stored results, the figures in few colours."""
-    for path in write(text_results(), TEXT):
+def text_page(folder: Path) -> None:
+    """Write a page of the text experiment anew from its stored results, the figures in few colours."""
+    for path in write(text_results(folder), folder):
         if path.suffix == ".png":
             Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
@@ -141,7 +142,8 @@ def text_table() -> str:
 
 def main() -> None:
     """Rewrite the README and the docs."""
-    text_page()
+    for folder in (TEXT, AS_RELEASED):
+        text_page(folder)
     fill(ROOT / "README.md", {"models": models(), "cost": cost(), "faithfulness": faithfulness(), "text": text_table()})
     fill(ROOT / "docs" / "audit.md", {"audit": audit()})
 
