@@ -206,7 +206,7 @@ def test_stopped_and_resumed_is_as_unbroken(
         trained(tmp_path, recipe=LONG, progress=progress)
     assert not (tmp_path / "training.json").exists()
     assert (tmp_path / STATE).exists() == (stop != "in the first")
-    (tmp_path / "state.half").write_bytes(b"half a state")
+    (tmp_path / f"{STATE}.1.half").write_bytes(b"half a state")
     torch.manual_seed(7)
     steps: list[int] = []
     resumed = trained(tmp_path, recipe=LONG, progress=lambda done, _: steps.append(done))

@@ -24,6 +24,7 @@ from types import ModuleType
 import numpy as np
 
 from ..errors import Error
+from ..whole import whole_file
 from .catalogue import SPLITS
 from .files import unzipped
 from .graph import Graph, chosen
@@ -333,16 +334,11 @@ def _check_writable(folder: Path) -> None:
 
 
 def _write(path: Path, key: str, rows: np.ndarray, maps: np.ndarray) -> None:
-    """Write the file under another name first: never half a file under its own."""
-    half = path.with_name(f"{path.stem}-{os.getpid()}.half")
     try:
-        with half.open("wb") as file:
+        with whole_file(path) as half, half.open("wb") as file:
             np.savez_compressed(file, key=np.array(key), rows=rows, maps=maps)
-        os.replace(half, path)
     except OSError as error:
         raise _unwritable(path.parent, error) from None
-    finally:
-        half.unlink(missing_ok=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> Error:

@@ -46,8 +46,10 @@ ROWS = (
 )
 """GI and LRP end where the paper lets them: at the output of the embedding block."""
 
-OURS = "ah+ln:at=embeddings"
-"""The paper's own method."""
+GI, AH, LN, OURS, EXACT = (f"{rules}:at=embeddings" for rules in ("gi", "ah", "ln", "ah+ln", "exact"))
+"""Methods that are spoken of by name; OURS is the paper's own."""
+
+TITLE_OF = {row.method: row.title for row in ROWS}
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Slice:
 
 
 SLICES: Mapping[str, Slice] = {
-    "imdb": Slice(count=400, tokens=256),  # 256 as in the paper's code; attention flow is cubic in it
+    "imdb": Slice(count=400, tokens=256),  # 256 as in the paper's code; attention flow takes seconds a text
     "tweeteval-sentiment": Slice(count=2000),
 }
 """Dataset -> its slice, where it is not all of its test split."""

@@ -34,23 +34,17 @@ def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) 
     mean = [{"methods": _mean([curves[i]["methods"] for _, curves in journals])} for i in order]
     protocol = replace(PROTOCOLS[first.protocol["name"]], target=first.protocol["target"])
     methods, pairs = summarise([scored[i] for i in order], mean, protocol, first.provenance["seed"])
-    rows = {one.method: one for one in methods}
-    together = {name: [_row(one, name) for one in evaluations] for name in rows}
+    books = [{row.method: row.conservation for row in one.methods} for one in evaluations]
     return replace(
         first,
         methods=tuple(
-            replace(one, conservation=_conservation([each.conservation for each in together[one.method]]))
-            for one in methods
+            replace(one, conservation=_conservation([each[one.method] for each in books])) for one in methods
         ),
         pairs=tuple(pair for pair in pairs if pair.metric in METRICS[:2]),
         accuracy=float(np.mean([one.accuracy for one in evaluations if one.accuracy is not None])),
         model=f"{len(evaluations)} classifiers" if len(evaluations) > 1 else first.model,
         data=data,
     )
-
-
-def _row(evaluation: Evaluation, method: str) -> Any:
-    return next(one for one in evaluation.methods if one.method == method)
 
 
 def _mean(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -44,6 +44,8 @@ class TextResult:
     majority: float
     """The share of the most frequent class in the test split."""
     recipe: Mapping[str, Any]
+    evaluated_tokens: int | None
+    """How many tokens of a text were evaluated at most; None for all that the classifier reads."""
     trained: tuple[Trained, ...]
     evaluation: Evaluation
     """Of the mean over classifiers: every sample's points are averaged over them before anything else."""

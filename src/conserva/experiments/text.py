@@ -17,6 +17,7 @@ from ..loading import load
 from ..tasks.text import Text
 from ..training.recipe import recipe_of
 from ..training.run import read_training, train
+from ..whole import whole_file
 from .plan import Plan
 from .pooling import pool
 from .result import TextResult, Trained
@@ -90,7 +91,8 @@ def _one(plan: Plan, out: Path, name: str, seed: int, say: Say | None = None) ->
         out=folder / EVALUATION,
         progress=None if say is None else lambda done, total: say(f"evaluating {name}, seed {seed}", done, total),
     )
-    path.write_text(found.to_json() + "\n", encoding="utf-8")
+    with whole_file(path) as half:  # the file says that the evaluation is done
+        half.write_text(found.to_json() + "\n", encoding="utf-8")
 
 
 def _together(plan: Plan, out: Path, name: str) -> TextResult:
@@ -107,6 +109,7 @@ def _together(plan: Plan, out: Path, name: str) -> TextResult:
         texts=first["texts"],
         majority=first["majority"],
         recipe={**first["recipe"], "embeddings": first["embeddings"], "as_released": first["as_released"]},
+        evaluated_tokens=plan.slice(name).tokens,
         trained=tuple(
             Trained(
                 seed=one["seed"],

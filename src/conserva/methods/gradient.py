@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -14,21 +14,7 @@ from ..rules import rule_set
 from .attribution import Attribution
 
 
-class ByRuleSet(Protocol):
-    """The signature of these methods."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Tensor],
-        target: Any,
-        *,
-        at: Literal["inputs", "embeddings"] = "inputs",
-        gamma: float = 0.0,
-    ) -> Attribution: ...
-
-
-def by_rule_set(name: str) -> ByRuleSet:
+def by_rule_set(name: str) -> Callable[..., Attribution]:
     """Return the method that a rule set is.
 
     Relevance is read at the word vectors, or at the output of the embedding block, which has the places added and the

@@ -19,6 +19,7 @@ from ..fingerprint import fingerprint
 from ..loading import source_of
 from ..quiet import quiet_loading
 from ..schema import parsed
+from ..whole import whole_file
 from .batches import Batches
 from .recipe import EMBEDDINGS, Recipe, recipe_of
 from .trainer import STATE, Trainer, measure
@@ -128,7 +129,8 @@ def train(
             "python": platform.python_version(),
         },
     }
-    (out / RESULT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with whole_file(out / RESULT) as half:
+        half.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (out / STATE).unlink()
     return result
 

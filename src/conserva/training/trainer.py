@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..errors import Error
+from ..whole import whole_file
 from .batches import Batches
 from .recipe import Recipe
 
@@ -129,9 +129,8 @@ class Trainer:
             "random_cuda": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
             "history": [vars(one) for one in self.history],
         }
-        half = path.with_suffix(".half")
-        torch.save(state, half)
-        os.replace(half, path)  # never half a state under its name
+        with whole_file(path) as half:
+            torch.save(state, half)
 
     def _resume(self, path: Path) -> None:
         if not path.exists():

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..experiments.plan import Plan
 from ..experiments.published import published_accuracy
 from ..experiments.result import TextResult
 from .markdown import stacked, table
@@ -23,9 +22,7 @@ def classifiers(results: Sequence[TextResult]) -> str:
     )  # fmt: skip
     rows = []
     for one in results:
-        plan = Plan((one.dataset,), quick=bool(one.provenance.get("quick")))
-        tokens = plan.slice(one.dataset).tokens
-        cut = f"({tokens} tokens)" if tokens else ""
+        cut = f"({one.evaluated_tokens} tokens)" if one.evaluated_tokens else ""
         each = ", ".join(f"{100 * seed.test_accuracy:.1f}" for seed in one.trained)
         theirs = published_accuracy(one.dataset)
         rows.append(

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..experiments.findings import Range, advantage, best_of, range_of, row_of, verdict
-from ..experiments.plan import OURS, ROWS
+from ..experiments.plan import AH, EXACT, GI, LN, OURS, ROWS, TITLE_OF
 from ..experiments.published import published, published_accuracy
 from ..experiments.result import TextResult
 from ..faithfulness.evaluation import Conservation
 from .table import _bare, short
 
-GI, AH, LN = "gi:at=embeddings", "ah:at=embeddings", "ln:at=embeddings"
-EXACT, GAE, GRADIENT_ROLLOUT = "exact:at=embeddings", "gae", "gae:variant=rollout"
+GAE, GRADIENT_ROLLOUT = "gae", "gae:variant=rollout"
 GAMMA = f"{OURS}:gamma=0.01"
 NEEDED = (OURS, GI, AH, LN, EXACT, GAE, GRADIENT_ROLLOUT, GAMMA)
 FAR = 0.03
 """A difference in AUAC from a published number that is called one."""
-
-TITLE_OF = {row.method: row.title for row in ROWS}
 
 
 def discussion(results: Sequence[TextResult]) -> str:

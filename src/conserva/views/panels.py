@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..experiments.findings import row_of
-from ..experiments.plan import OURS, ROWS, Row
+from ..experiments.plan import EXACT, GI, OURS, ROWS, Row
 from ..experiments.result import TextResult
 from ..faithfulness.evaluation import MethodResult
 from .curves import INK, NOTE, PANELS, POINTS, _caption, _dress, _figure, _lines, _plot, _points
@@ -18,11 +18,10 @@ from .table import protocol_line
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-EXACT = "exact:at=embeddings"
 LINES = tuple(row for row in ROWS if row.group in ("paper", "slides") or row.method == EXACT)
 """What is drawn as a curve: more lines than these cannot be told apart."""
 
-SUMS = tuple(row for row in ROWS if row.method in ("gi:at=embeddings", OURS, EXACT))
+SUMS = tuple(row for row in ROWS if row.method in (GI, OURS, EXACT))
 """What is drawn as a scatter plot."""
 
 

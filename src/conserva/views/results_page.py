@@ -18,14 +18,14 @@ from ..experiments.findings import (
     spread,
     verdict,
 )
-from ..experiments.plan import OURS, ROWS, Row
+from ..experiments.plan import AH, EXACT, GI, LN, OURS, ROWS, TITLE_OF, Row
 from ..experiments.published import Published, published, sources
 from ..experiments.result import TextResult
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, Interval
 from .classifiers import NONE, classifiers, trainings_tried
 from .discussion import discussion
 from .markdown import listed, picture, stacked, table
-from .panels import EXACT, conservation_caption, curves_caption
+from .panels import conservation_caption, curves_caption
 from .table import TITLES, _bare, heading, interval, said, short
 
 METRICS = ("auac", "au_mse")
@@ -42,11 +42,9 @@ GROUPS = {
 SOURCES = {"table": "paper", "notebook": "notebook", "slides": "slides"}
 """How the sources of the authors' numbers are called in a cell."""
 
-RIVALS = ("gi:at=embeddings", "ah:at=embeddings", "ln:at=embeddings", "gae")
-CONSERVING = ("gi:at=embeddings", "ah:at=embeddings", "ln:at=embeddings", OURS, EXACT)
-EACH = ("random", "gae", "gi:at=embeddings", OURS, EXACT)
-
-TITLE_OF = {row.method: row.title for row in ROWS}
+RIVALS = (GI, AH, LN, "gae")
+CONSERVING = (GI, AH, LN, OURS, EXACT)
+EACH = ("random", "gae", GI, OURS, EXACT)
 
 Cell = Callable[[TextResult, Row], str]
 
@@ -241,7 +239,7 @@ def _conservation(results: Sequence[TextResult]) -> str:
 
 
 def _seeds(results: Sequence[TextResult]) -> str:
-    titles = ["dataset", *(TITLE_OF[method] for method in EACH), f"{TITLE_OF[OURS]} above {TITLE_OF[EACH[2]]}"]
+    titles = ["dataset", *(TITLE_OF[method] for method in EACH), f"{TITLE_OF[OURS]} above {TITLE_OF[GI]}"]
     rows = []
     for one in results:
         cells = []
@@ -249,7 +247,7 @@ def _seeds(results: Sequence[TextResult]) -> str:
             values = [each.auac[method] for each in one.trained if method in each.auac]
             apart = f"± {_number(spread(values))}" if len(values) > 1 else ""
             cells.append(stacked(", ".join(map(_number, values)), apart) if values else NONE)
-        below = not_ahead(one.trained, "auac", OURS, EACH[2])
+        below = not_ahead(one.trained, "auac", OURS, GI)
         order = NONE if below is None else f"not on {_seeds_of(below)}" if below else "on every one"
         rows.append([escape(one.title), *cells, order])
     note = (
