@@ -131,11 +131,13 @@ def test_batch_is_padded_to_the_largest() -> None:
         "nodes": (2, 5, 1),
         "degrees": (2, 5),
         "distances": (2, 5, 5),
-        "mask": (2, 5),
+        "attention_mask": (2, 6),
         "paths": (2, 5, 5, 5),
     }
-    assert {name for name, tensor in tensors.items() if tensor.dtype == torch.long} == tensors.keys() - {"mask"}
-    assert tensors["mask"].tolist() == [[True] * 3 + [False] * 2, [True] * 5]
+    assert {name for name, tensor in tensors.items() if tensor.dtype == torch.long} == tensors.keys() - {
+        "attention_mask"
+    }
+    assert tensors["attention_mask"].tolist() == [[True] * 4 + [False] * 2, [True] * 6]
     for row, (graph, its) in enumerate(zip(given_graphs, structures, strict=True)):
         n = len(graph)
         assert tensors["nodes"][row, :n].tolist() == graph.nodes.tolist()
@@ -167,8 +169,8 @@ def test_batch_is_what_the_model_takes() -> None:
 def test_batch_of_some_nodes() -> None:
     graph = ring()
     its = structure(graph)
-    mask = batch([graph] * 3, [its] * 3, kept=[[0, 4], [], np.arange(6) > 2])["mask"]
-    assert mask.int().tolist() == [[1, 0, 0, 0, 1, 0], [0] * 6, [0, 0, 0, 1, 1, 1]]
+    mask = batch([graph] * 3, [its] * 3, kept=[[0, 4], [], np.arange(6) > 2])["attention_mask"]
+    assert mask.int().tolist() == [[1, 1, 0, 0, 0, 1, 0], [1, *[0] * 6], [1, 0, 0, 0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize(

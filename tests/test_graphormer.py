@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification
 
 import conserva
@@ -67,8 +68,8 @@ def arrays(graph: Graph, numbers: bool) -> dict[str, Tensor]:
     nodes = torch.randint(1, 9, (1, count, 3), generator=random)
     nodes = nodes.double().log() - 1 if numbers else nodes
     degrees = torch.tensor([[sum(i == node for i, _ in types) for node in range(count)]])
-    there = torch.ones(1, count, dtype=torch.bool)
-    return {"nodes": nodes, "degrees": degrees, "distances": distances, "paths": paths, "mask": there}
+    there = torch.ones(1, 1 + count, dtype=torch.bool)
+    return {"nodes": nodes, "degrees": degrees, "distances": distances, "paths": paths, "attention_mask": there}
 
 
 def padded(numbers: bool, size: int = 7, filled_with: int = 0) -> dict[str, Tensor]:
@@ -77,14 +78,15 @@ def padded(numbers: bool, size: int = 7, filled_with: int = 0) -> dict[str, Tens
     for graph in GRAPHS:
         for name, one in arrays(graph, numbers).items():
             places = {"distances": 2, "paths": 2}.get(name, 1)
-            full = one.new_full((1, *[size] * places, *one.shape[1 + places :]), 0 if name == "mask" else filled_with)
-            full[(0, *[slice(graph[0])] * places)] = one[0]
+            filling, virtual = (0, 1) if name == "attention_mask" else (filled_with, 0)
+            full = one.new_full((1, *[size + virtual] * places, *one.shape[1 + places :]), filling)
+            full[(0, *[slice(graph[0] + virtual)] * places)] = one[0]
             batch.setdefault(name, []).append(full)
     return {name: torch.cat(rows) for name, rows in batch.items()}
 
 
 def explained(model: Graphormer, inputs: dict[str, Tensor], rules: object, at: object = "tokens") -> Relevance:
-    return conserva.relevance(model, tuple(inputs.values()), TARGETS[: len(inputs["nodes"])], rules=rules, at=at)
+    return conserva.relevance(model, inputs, TARGETS[: len(inputs["nodes"])], rules=rules, at=at)
 
 
 # The model, one number at a time.
@@ -169,15 +171,16 @@ def test_masked_nodes_are_deleted_nodes_up_to_the_empty_graph(pre_norm: bool, no
     model = small(pre_norm=pre_norm, **NODES[nodes], **EDGES["edges"])
     for graph in GRAPHS:
         inputs = arrays(graph, nodes == "numbers")
-        masks = torch.cat([torch.zeros(1, graph[0]).bool(), torch.rand(4, graph[0]) < 0.5, inputs["mask"]])
-        together = model(**{**inputs, "mask": masks}).logits  # the arrays of one graph, for all masks
+        nodes_there = torch.cat([torch.zeros(1, graph[0]), torch.rand(4, graph[0]), torch.ones(1, graph[0])]) > 0.5
+        masks = F.pad(nodes_there, (1, 0), value=True)
+        together = model(**{**inputs, "attention_mask": masks}).logits  # the arrays of one graph, for all masks
         assert torch.isfinite(together).all()
         assert (together[0] - together[-1]).abs().max() > 1e-3
-        for mask, found in zip(masks, together, strict=True):
+        for mask, found in zip(nodes_there, together, strict=True):
             left = {name: inputs[name][:, mask] for name in ("nodes", "degrees")}
             left.update({name: inputs[name][:, mask][:, :, mask] for name in ("distances", "paths")})
             torch.testing.assert_close(found, model(**left).logits[0], rtol=0, atol=1e-12)
-        empty = explained(model, {**inputs, "mask": masks[:1]}, "exact").scores()
+        empty = explained(model, {**inputs, "attention_mask": masks[:1]}, "exact").scores()
         assert empty.ne(0).tolist() == [[True] + [False] * graph[0]]
 
 
@@ -190,12 +193,12 @@ def test_a_batch_equals_its_graphs_and_pads_do_not_matter(nodes: str, rules: str
     assert torch.equal(batch.values["tokens"], other.values["tokens"])
     for row, graph in enumerate(GRAPHS):
         places, inputs = graph[0] + 1, arrays(graph, numbers)
-        single = conserva.relevance(model, tuple(inputs.values()), TARGETS[row], rules=rules, at="tokens")
+        single = conserva.relevance(model, inputs, TARGETS[row], rules=rules, at="tokens")
         torch.testing.assert_close(batch.output[row], single.output[0], **EXACT)
         torch.testing.assert_close(batch.values["tokens"][row, :places], single.values["tokens"][0], **EXACT)
         assert (batch.values["tokens"][row, :places].abs().sum(-1) > 0).all()
         assert (batch.values["tokens"][row, places:] == 0).all()
-        del inputs["mask"]
+        del inputs["attention_mask"]
         torch.testing.assert_close(model(**inputs).logits[0], batch.logits[row], **EXACT)
 
 
@@ -216,7 +219,7 @@ def detached(
     config, samples = model.config, len(TARGETS)
     start = model(**inputs, output_hidden_states=True).hidden_states[0].detach().requires_grad_()
     bias = model.bias(inputs["distances"], inputs["paths"]).detach()
-    unseen = torch.cat([torch.zeros(samples, 1, dtype=torch.bool), ~inputs["mask"]], 1)[:, None, None]
+    unseen = ~inputs["attention_mask"][:, None, None]
 
     def normed(x: Tensor, layer: torch.nn.LayerNorm) -> Tensor:
         deviation = torch.sqrt(x.var(-1, correction=0, keepdim=True) + config.layer_norm_eps)

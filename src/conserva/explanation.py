@@ -36,10 +36,11 @@ class Explanation:
     features: tuple[str, ...]
     scores: tuple[float, ...]
     special: tuple[bool, ...]
-    """Which features the tokenizer added."""
+    """Which features are none of the input's own: the tokenizer's marks, a graph's virtual node."""
     words: tuple[int | None, ...]
-    """Which word of the text a feature belongs to."""
+    """Which word of the text, or which node of the graph, a feature belongs to."""
     text: str
+    """What was explained, or what it is called."""
     target: str
     output: float
     probability: float | None
@@ -48,6 +49,9 @@ class Explanation:
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    picture: Mapping[str, Any] | None = None
+    """What the features are drawn on, if they are no words: `kind` "molecule" with its `smiles`, where feature i is of
+    the atom words[i], or "superpixels" with an `image` (bytes, rows of pixels) and the `regions` of its pixels."""
 
     def merged(self) -> Explanation:
         """Return the same explanation with the pieces of a word summed up."""
@@ -88,6 +92,7 @@ class Explanation:
     @classmethod
     def from_fields(cls, found: Mapping[str, Any]) -> Explanation:
         """Return the explanation whose fields were read from JSON."""
+        found = {"picture": None, **found}  # texts have none, and files of theirs may not say so
         known = {one.name for one in fields(cls)}
         if missing := sorted(known - set(found)):
             raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")

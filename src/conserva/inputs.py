@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ class Inputs:
     kwargs: dict[str, Any]
     first: str
     batch_dim: int
+    main: str = "input_ids"
+    """What the model calls its main input: ids under this name are explained too."""
 
     @classmethod
     def of(cls, model: nn.Module, given: Any, batch_dim: int = 0) -> Inputs:
@@ -32,11 +34,14 @@ class Inputs:
         if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
         names = list(inspect.signature(model.forward).parameters)
-        return cls(args, kwargs, names[0] if names else "input", batch_dim)
+        main = getattr(model, "main_input_name", None)
+        return cls(
+            args, kwargs, names[0] if names else "input", batch_dim, main if isinstance(main, str) else "input_ids"
+        )
 
     def features(self) -> dict[str, Tensor]:
         """Return what is to be explained: token ids, and numbers that are no mask."""
-        found = {name: x for name, x in self.kwargs.items() if _is_feature(name, x)}
+        found = {name: x for name, x in self.kwargs.items() if _is_feature(name, x, self.main)}
         if self.args and isinstance(self.args[0], Tensor):
             found = {self.first: self.args[0], **found}
         if not found:
@@ -65,11 +70,11 @@ class Inputs:
     def replaced(self, features: Mapping[str, Tensor]) -> Inputs:
         """Return the same call with some features put in anew."""
         args = tuple(features.get(self.first, arg) if i == 0 else arg for i, arg in enumerate(self.args))
-        return Inputs(args, {k: features.get(k, v) for k, v in self.kwargs.items()}, self.first, self.batch_dim)
+        return replace(self, args=args, kwargs={k: features.get(k, v) for k, v in self.kwargs.items()})
 
     def with_(self, **kwargs: Any) -> Inputs:
         """Return the same call with further named arguments."""
-        return Inputs(self.args, {**self.kwargs, **kwargs}, self.first, self.batch_dim)
+        return replace(self, kwargs={**self.kwargs, **kwargs})
 
     def sample(self, i: int) -> Inputs:
         """Return the call for one sample alone."""
@@ -82,9 +87,7 @@ class Inputs:
                 return x[i : i + 1]
             return x
 
-        return Inputs(
-            tuple(map(one, self.args)), {k: one(v) for k, v in self.kwargs.items()}, self.first, self.batch_dim
-        )
+        return replace(self, args=tuple(map(one, self.args)), kwargs={k: one(v) for k, v in self.kwargs.items()})
 
     def repeated(self, times: int) -> Inputs:
         """Return the call for all samples several times over, one round after the other."""
@@ -95,17 +98,16 @@ class Inputs:
                 return torch.cat([x] * times)
             return x
 
-        args, kwargs = tuple(map(again, self.args)), {k: again(v) for k, v in self.kwargs.items()}
-        return Inputs(args, kwargs, self.first, self.batch_dim)
+        return replace(self, args=tuple(map(again, self.args)), kwargs={k: again(v) for k, v in self.kwargs.items()})
 
     def run(self, model: nn.Module) -> Any:
         """Call the model."""
         return model(*self.args, **self.kwargs)
 
 
-def _is_feature(name: str, value: object) -> bool:
+def _is_feature(name: str, value: object, main: str) -> bool:
     if not isinstance(value, Tensor):
         return False
     if value.is_floating_point():
         return not name.endswith(("mask", "labels"))
-    return value.dtype in (torch.int64, torch.int32) and name.endswith("input_ids")
+    return value.dtype in (torch.int64, torch.int32) and (name.endswith("input_ids") or name == main)

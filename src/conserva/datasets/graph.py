@@ -155,7 +155,7 @@ def batch(
         "nodes": torch.zeros(count, size, first.shape[1], dtype=values),
         "degrees": torch.zeros(count, size, dtype=torch.long),
         "distances": torch.zeros(count, size, size, dtype=torch.long),
-        "mask": torch.zeros(count, size, dtype=torch.bool),
+        "attention_mask": torch.zeros(count, 1 + size, dtype=torch.bool),
     }
     if paths is not None:
         tensors["paths"] = torch.zeros(count, size, size, paths.shape[2], dtype=torch.long)
@@ -165,7 +165,8 @@ def batch(
         arrays["nodes"][row, :n] = graph.nodes
         arrays["degrees"][row, :n] = its.degrees
         arrays["distances"][row, :n, :n] = its.distances
-        arrays["mask"][row, :n] = True if kept is None else chosen(graph, kept[row])
+        arrays["attention_mask"][row, 0] = True  # the virtual node
+        arrays["attention_mask"][row, 1 : 1 + n] = True if kept is None else chosen(graph, kept[row])
         if its.paths is not None:
             arrays["paths"][row, :n, :n] = its.paths
     return tensors

@@ -94,11 +94,12 @@ class Graphormer(PreTrainedModel):
 
     def forward(
         self,
-        nodes: Tensor,
-        degrees: Tensor,
-        distances: Tensor,
+        nodes: Tensor | None = None,
+        degrees: Tensor | None = None,
+        distances: Tensor | None = None,
         paths: Tensor | None = None,
-        mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         output_hidden_states: bool = False,
         **ignored: Any,
     ) -> SequenceClassifierOutput:
@@ -114,16 +115,22 @@ class Graphormer(PreTrainedModel):
             Edges on a shortest path, graphs x n x n, clipped to `max_distance`; one more where there is no path.
         paths
             The ids of the edges on one such path in their order, graphs x n x n x hops; 0 where it has ended.
-        mask
-            Graphs x n, true for nodes that are there; all are without it. The others are as good as deleted, and the
-            rest keeps its degrees, distances and paths. Arrays of one graph serve a mask of many rows.
+        attention_mask
+            Graphs x (1 + n), true for the virtual node and for nodes that are there; all are without it. The others are
+            as good as deleted, and the rest keeps its degrees, distances and paths. Arrays of one graph serve a mask of
+            many rows.
+        inputs_embeds
+            The tokens themselves, graphs x (1 + n) x width, instead of `nodes` and `degrees`: what `tokens` makes of
+            them, the virtual node first.
         output_hidden_states
             Whether to return the tokens, then what each block made of them; the last one makes the virtual node alone.
         """
-        x = self.tokens(nodes, degrees)
+        if distances is None or (inputs_embeds is None and (nodes is None or degrees is None)):
+            raise Error("A graph needs distances, and either nodes with their degrees or inputs_embeds.")
+        x: Any = self.tokens(nodes, degrees) if inputs_embeds is None else inputs_embeds
         bias = self.bias(distances, paths)
-        if mask is not None:
-            gone = F.pad(~mask.bool(), (1, 0))  # the virtual node is always there
+        if attention_mask is not None:
+            gone = F.pad(~attention_mask[:, 1:].bool(), (1, 0))  # the virtual node is always there
             bias = bias.masked_fill(gone[:, None, None, :], -math.inf)
             x = x.expand(len(bias), -1, -1)
         states = [x]
