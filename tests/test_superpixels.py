@@ -73,13 +73,21 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Mock:
     return made
 
 
+def regions_of(graph: Graph) -> np.ndarray:
+    assert graph.picture is not None
+    assert graph.picture["kind"] == "superpixels"
+    return graph.picture["regions"]
+
+
 # Maps and graphs.
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_map_features_and_edges_by_loops(seed: int) -> None:
     image = strokes(seed)
-    labels, graph = superpixels(image, 3, "drawn")
+    graph = superpixels(image, 3, "drawn")
+    labels = regions_of(graph)
+    assert (graph.picture["image"] == image).all()
     assert (labels.shape, labels.dtype) == ((28, 28), np.uint8)
     assert 70 <= len(graph) <= 75
     assert set(labels.ravel().tolist()) == set(range(len(graph)))
@@ -115,13 +123,13 @@ def test_neighbours_most_alike_become_one() -> None:
                 found.append((round(abs(one - other), 12), len(its) + len(others), a, b))
         _, _, a, b = min(found)
         regions[a] |= regions.pop(b)
-    made, _ = superpixels(image)
+    made = regions_of(superpixels(image))
     found_here = {frozenset(map(tuple, np.argwhere(made == name).tolist())) for name in range(75)}
     assert found_here == set(map(frozenset, regions.values()))
 
 
 def test_nearest_edges() -> None:
-    _, graph = superpixels(strokes(2), edges="nearest")
+    graph = superpixels(strokes(2), edges="nearest")
     centres = graph.nodes[:, 1:].astype(float)
     joined = set()
     for node, centre in enumerate(centres):
@@ -134,7 +142,7 @@ def test_nearest_edges() -> None:
 
 def test_images_without_a_digit() -> None:
     for image in (np.zeros((28, 28), np.uint8), np.full((28, 28), 255, np.uint8)):
-        _, graph = superpixels(image)
+        graph = superpixels(image)
         assert len(graph) == 75
         assert (graph.nodes[:, 0] == image[0, 0] / 255).all()
         assert not (structure(graph).distances == 20).any()
@@ -142,14 +150,15 @@ def test_images_without_a_digit() -> None:
 
 def test_same_image_has_the_same_graph() -> None:
     image = strokes(4)
-    (labels, graph), (again, other) = superpixels(image), superpixels(image / 255)
-    assert (labels == again).all()
+    graph, other = superpixels(image), superpixels(image / 255)
+    assert (regions_of(graph) == regions_of(other)).all()
+    assert (graph.picture["image"] == other.picture["image"]).all()
     assert (graph.nodes == other.nodes).all()
     assert (graph.edges == other.edges).all()
 
 
 def test_blank_superpixels_keep_their_places() -> None:
-    _, graph = superpixels(strokes(5), 5)
+    graph = superpixels(strokes(5), 5)
     kept = np.arange(len(graph)) % 2 == 0
     black = blank(graph, kept)
     assert (black.nodes[kept] == graph.nodes[kept]).all()
@@ -167,29 +176,31 @@ def test_blank_superpixels_keep_their_places() -> None:
 def test_splits_of_the_files(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = {split: digits(split, folder=small) for split in ("train", "validation", "test")}
     assert {split: len(graphs) for split, graphs in read.items()} == {"train": 20, "validation": 4, "test": 6}
-    names = [graph.name for split in ("train", "validation") for graph, _ in read[split]]
+    names = [graph.name for split in ("train", "validation") for graph in read[split]]
     assert sorted(names) == sorted(f"train {row}" for row in range(24))
     for graphs in read.values():
-        for graph, labels in graphs:
+        for graph in graphs:
             split, row = graph.name.split()
-            expected, its = superpixels(strokes(int(row) + (100 if split == "test" else 0)))
-            assert (labels == expected).all()
+            image = strokes(int(row) + (100 if split == "test" else 0))
+            its = superpixels(image)
+            assert (regions_of(graph) == regions_of(its)).all()
+            assert (graph.picture["image"] == image).all()
             assert (graph.nodes == its.nodes).all()
             assert (graph.edges == its.edges).all()
             assert graph.label == int(row) % 10
     monkeypatch.setenv("CONSERVA_DATA", str(small))
-    assert [graph.name for graph, _ in digits("validation")] == [graph.name for graph, _ in read["validation"]]
+    assert [graph.name for graph in digits("validation")] == [graph.name for graph in read["validation"]]
 
 
 def test_some_images_of_a_split(small: Path) -> None:
-    names = {seed: [graph.name for graph, _ in digits("train", 5, seed, small)] for seed in range(4)}
+    names = {seed: [graph.name for graph in digits("train", 5, seed, small)] for seed in range(4)}
     assert len({str(some) for some in names.values()}) > 1
     for seed, some in names.items():
         assert len(set(some)) == 5
         assert some == sorted(some, key=lambda name: int(name.split()[1]))
-        assert some == [graph.name for graph, _ in digits("train", 5, seed, small)]
+        assert some == [graph.name for graph in digits("train", 5, seed, small)]
     assert len(digits("test", 1000, 0, small)) == 6
-    assert digits("test", 2, 0, small, edges="nearest")[0][0].edges.shape[1] >= 75 * 8 > 320
+    assert digits("test", 2, 0, small, edges="nearest")[0].edges.shape[1] >= 75 * 8 > 320
 
 
 # The cache.
@@ -204,7 +215,7 @@ def test_superpixels_are_found_once(small: Path, monkeypatch: pytest.MonkeyPatch
     again = digits("test", folder=small, progress=lambda *numbers: said.append(numbers))
     assert (made.call_count, len(said)) == (6, 2)
     assert [path.name for path in (small / "cache").iterdir()] == [cached(small).name]
-    assert all((one[1] == other[1]).all() for one, other in zip(whole, again, strict=True))
+    assert all((regions_of(one) == regions_of(other)).all() for one, other in zip(whole, again, strict=True))
 
 
 def test_interrupted_work_is_kept(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +283,7 @@ def test_cache_that_is_damaged_or_foreign(small: Path, monkeypatch: pytest.Monke
     before = digits("test", folder=small)
     damage[1](cached(small))
     after = digits("test", folder=small)
-    assert all((one[1] == other[1]).all() for one, other in zip(before, after, strict=True))
+    assert all((regions_of(one) == regions_of(other)).all() for one, other in zip(before, after, strict=True))
     digits("test", folder=small)
     assert made.call_count == 12
 
@@ -303,7 +314,7 @@ def test_processes_find_the_same(small: Path, monkeypatch: pytest.MonkeyPatch) -
     together = digits("train", folder=small, progress=lambda *numbers: said.append(numbers))
     assert made.call_count == 0
     assert (said[-1], len(said)) == ((20, 20), 7)
-    assert all((one[1] == other[1]).all() for one, other in zip(alone, together, strict=True))
+    assert all((regions_of(one) == regions_of(other)).all() for one, other in zip(alone, together, strict=True))
 
 
 def test_process_that_fails(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +363,7 @@ def test_arguments_that_are_refused(small: Path, monkeypatch: pytest.MonkeyPatch
     refused(lambda: superpixels(image.astype(float)), "to 253.0")
     refused(lambda: superpixels(np.full((28, 28), np.nan)), "nan")
     refused(lambda: blank(Graph(np.ones((2, 3), int), np.zeros((2, 0))), [0]), "only superpixels")
-    refused(lambda: blank(superpixels(image)[1], [75]), "the node 75")
+    refused(lambda: blank(superpixels(image), [75]), "the node 75")
     (small / "file").write_text("")
     monkeypatch.setenv("CONSERVA_CACHE", str(small / "file" / "cache"))
     refused(lambda: digits("test", folder=small), "file/cache", "CONSERVA_CACHE")
@@ -388,11 +399,11 @@ def test_published_digits() -> None:
     if not DATA:
         pytest.skip("no folder of datasets: set CONSERVA_DATA")
     read = digits("test", 150, 0, DATA)
-    sizes = Counter(len(graph) for graph, _ in read)
+    sizes = Counter(len(graph) for graph in read)
     assert 70 <= min(sizes) <= max(sizes) == 75
     assert sizes[75] > 140
-    assert {graph.label for graph, _ in read} == set(range(10))
-    assert not any((structure(graph).distances == 20).any() for graph, _ in read)
+    assert {graph.label for graph in read} == set(range(10))
+    assert not any((structure(graph).distances == 20).any() for graph in read)
     rows = {split: set(module._rows(split, 60_000).tolist()) for split in ("train", "validation")}
     assert {split: len(its) for split, its in rows.items()} == {"train": 55_000, "validation": 5_000}
     assert not rows["train"] & rows["validation"]

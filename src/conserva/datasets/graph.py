@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import igraph
 import numpy as np
@@ -25,6 +26,11 @@ class Graph:
     """The id of each edge, from 1: 0 is no edge."""
     label: int | None = None
     name: str = ""
+    names: tuple[str, ...] = ()
+    """What each node is called; none if they have only their numbers."""
+    picture: Mapping[str, Any] | None = None
+    """What nodes are drawn on: `kind` "molecule" with its `smiles`, whose atoms are the nodes, or "superpixels" with an
+    `image` in bytes and the `regions` of its pixels, which are the nodes."""
 
     def __post_init__(self) -> None:
         nodes, edges = np.array(self.nodes), np.array(self.edges)
@@ -36,6 +42,8 @@ class Graph:
             _check_ids(ids, edges.shape[1], f"edge_ids{of}")
         if self.label is not None and (isinstance(self.label, bool) or not isinstance(self.label, int | np.integer)):
             raise Error(f"label{of} is {self.label!r}: give the index of a class, or None.")
+        if self.names and len(self.names) != len(nodes):
+            raise Error(f"names{of} has {len(self.names)} for {len(nodes)} node(s): give one for each, or none.")
         self._set("nodes", nodes.astype(np.float32 if nodes.dtype.kind == "f" else np.int64))
         self._set("edges", edges.astype(np.int32))  # a dataset of images has tens of millions
         if ids is not None:
@@ -131,7 +139,8 @@ def induced(graph: Graph, kept: np.ndarray | Sequence[int]) -> Graph:
     inside = there[graph.edges].all(0)
     edges = (np.cumsum(there) - 1)[graph.edges[:, inside]]
     ids = None if graph.edge_ids is None else graph.edge_ids[inside]
-    return replace(graph, nodes=graph.nodes[there], edges=edges, edge_ids=ids)
+    names = tuple(name for name, is_kept in zip(graph.names, there, strict=bool(graph.names)) if is_kept)
+    return replace(graph, nodes=graph.nodes[there], edges=edges, edge_ids=ids, names=names, picture=None)
 
 
 def batch(

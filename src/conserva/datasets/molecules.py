@@ -117,7 +117,8 @@ def molecule(smiles: str, label: int | None = None) -> Graph:
     features = np.array([_indices(bond, _BOND_LOOKUPS) for bond in bonds], dtype=np.int64).reshape(-1, len(BOND_SIZES))
     ids = 1 + np.ravel_multi_index(tuple(features.T), BOND_SIZES)
     edges = np.concatenate([ends, ends[:, ::-1]]).T
-    return Graph(nodes, edges, np.concatenate([ids, ids]), label, smiles.strip())
+    name, names = smiles.strip(), tuple(atom.GetSymbol() for atom in found.GetAtoms())
+    return Graph(nodes, edges, np.concatenate([ids, ids]), label, name, names, {"kind": "molecule", "smiles": name})
 
 
 def bace(split: str, folder: str | Path | None = None, *, random: int | None = None) -> list[Graph]:

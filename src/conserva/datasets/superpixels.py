@@ -71,10 +71,8 @@ _LABELS = {
 }
 
 
-def superpixels(
-    image: np.ndarray, label: int | None = None, name: str = "image", *, edges: str = "adjacent"
-) -> tuple[np.ndarray, Graph]:
-    """Return the node of each pixel of an image, and the graph of its superpixels.
+def superpixels(image: np.ndarray, label: int | None = None, name: str = "image", *, edges: str = "adjacent") -> Graph:
+    """Return the graph of an image's superpixels; the regions of its `picture` say to which each pixel belongs.
 
     Parameters
     ----------
@@ -90,8 +88,8 @@ def superpixels(
     if not ((values >= 0) & (values <= 1)).all():
         raise Error(f"image goes from {values.min()} to {values.max()}: give bytes, or numbers from 0 to 1.")
     _check_kind(edges)
-    labels = _segments().segmented(values)
-    return labels, _graph(values, labels, label, name, edges)
+    bytes_of = given if given.dtype == np.uint8 else np.rint(values * 255).astype(np.uint8)
+    return _graph(values, bytes_of, _segments().segmented(values), label, name, edges)
 
 
 def digits(
@@ -102,8 +100,8 @@ def digits(
     progress: Callable[[int, int], None] | None = None,
     *,
     edges: str = "adjacent",
-) -> list[tuple[Graph, np.ndarray]]:
-    """Return images of MNIST as graphs, each with the node of every pixel.
+) -> list[Graph]:
+    """Return images of MNIST as graphs of superpixels.
 
     Superpixels are kept in the platform's folder for caches, or in the one that CONSERVA_CACHE names.
 
@@ -130,7 +128,7 @@ def digits(
         rows = np.array(sorted(Random(seed).sample(rows.tolist(), count)))
     maps = _kept_maps(file, images, rows, progress)
     return [
-        (_graph(images[row] / 255, found, int(labels[row]), f"{file} {row}", edges), found)
+        _graph(images[row] / 255, images[row], found, int(labels[row]), f"{file} {row}", edges)
         for row, found in zip(rows.tolist(), maps, strict=True)
     ]
 
@@ -144,7 +142,7 @@ def blank(graph: Graph, kept: np.ndarray | list[int]) -> Graph:
         )
     nodes = graph.nodes.copy()
     nodes[~chosen(graph, kept), 0] = 0
-    return replace(graph, nodes=nodes)
+    return replace(graph, nodes=nodes, picture=None)
 
 
 # From an image to a graph.
@@ -158,15 +156,18 @@ def _segments() -> ModuleType:
     return segments
 
 
-def _graph(image: np.ndarray, labels: np.ndarray, label: int | None, name: str, edges: str) -> Graph:
+def _graph(
+    values: np.ndarray, image: np.ndarray, labels: np.ndarray, label: int | None, name: str, edges: str
+) -> Graph:
     flat = labels.ravel()
     sizes = np.bincount(flat)
     high, wide = labels.shape
     y, x = np.divmod(np.arange(flat.size), wide)
-    columns = (image.ravel(), y / (high - 1) * 2 - 1, x / (wide - 1) * 2 - 1)
+    columns = (values.ravel(), y / (high - 1) * 2 - 1, x / (wide - 1) * 2 - 1)
     nodes = np.stack([np.bincount(flat, column) / sizes for column in columns], 1)
     joined = _nearest(nodes[:, 1:]) if edges == "nearest" else _segments().neighbours(labels)
-    return Graph(nodes, np.stack(np.nonzero(joined)), None, label, name)
+    picture = {"kind": "superpixels", "image": image, "regions": labels}
+    return Graph(nodes, np.stack(np.nonzero(joined)), None, label, name, picture=picture)
 
 
 def _check_kind(edges: str) -> None:
