@@ -20,6 +20,7 @@ from conserva.faithfulness.statistics import Bootstrap, area, conservation
 from conserva.faithfulness.stream import Stream
 from conserva.faithfulness.summary import rows_of_methods
 from conserva.methods import find
+from conserva.tasks.masking import TextRows
 
 TEXTS = [
     "a joy.",
@@ -173,13 +174,13 @@ def test_equal_rows_are_evaluated_once_and_padding_changes_nothing(task: conserv
     rows = []
     for text in [*TEXTS, *TEXTS, TEXTS[0]]:
         ids = np.array(task.encode(text).ids)
-        rows.append({"input_ids": ids[None], "attention_mask": np.ones_like(ids)[None]})
+        rows.append(TextRows(ids[None], np.ones_like(ids)[None]))
     for tokens in (1, 10, 60, 5000):
         stream = Stream(task, tokens)
         found = stream.logits(rows)
         assert (stream.asked, stream.evaluated) == (13, 6)
         for row, logits in zip(rows, found, strict=True):
-            alone = task.model(input_ids=torch.tensor(row["input_ids"])).logits.detach().numpy()
+            alone = task.model(input_ids=torch.tensor(row.ids)).logits.detach().numpy()
             np.testing.assert_allclose(logits, alone, atol=1e-5)
 
 
@@ -198,7 +199,7 @@ def test_batches_shrink_when_memory_runs_out(task: conserva.Text, error: Excepti
     stream = Stream(task)
     ids = np.array(task.encode(TEXTS[2]).ids)
     changed = np.where(np.eye(9, len(ids), dtype=bool), 4, ids)
-    rows = [{"input_ids": changed, "attention_mask": np.ones_like(changed)}]
+    rows = [TextRows(changed, np.ones_like(changed))]
     found = stream.logits(rows)
     assert stream.tokens <= 50 < max(sizes)
     monkeypatch.setattr(task.model, "forward", forward)
@@ -213,7 +214,7 @@ def test_an_input_that_never_fits_is_an_error(task: conserva.Text, monkeypatch) 
     monkeypatch.setattr(task.model, "forward", full)
     ids = np.array([[2, 5, 3], [2, 6, 3]])
     with pytest.raises(conserva.Error, match="One input of 3 tokens does not fit"):
-        Stream(task).logits([{"input_ids": ids, "attention_mask": np.ones_like(ids)}])
+        Stream(task).logits([TextRows(ids, np.ones_like(ids))])
 
 
 def test_other_errors_of_a_model_are_not_taken_for_memory(task: conserva.Text, monkeypatch) -> None:
@@ -222,7 +223,7 @@ def test_other_errors_of_a_model_are_not_taken_for_memory(task: conserva.Text, m
 
     monkeypatch.setattr(task.model, "forward", broken)
     with pytest.raises(RuntimeError, match="shape mismatch"):
-        Stream(task).logits([{"input_ids": np.array([[2, 3]]), "attention_mask": np.array([[1, 1]])}])
+        Stream(task).logits([TextRows(np.array([[2, 3]]), np.array([[1, 1]]))])
 
 
 def test_nan_is_an_error_that_names_the_sample(monkeypatch) -> None:

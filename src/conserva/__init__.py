@@ -11,13 +11,14 @@ from .loading import load
 from .methods import methods
 from .propagation import rules
 from .relevance import relevance
-from .tasks import Text
+from .tasks import Graph, Text
 
 __all__ = [
     "Audit",
     "Error",
     "Evaluation",
     "Explanation",
+    "Graph",
     "Text",
     "audit",
     "evaluate",

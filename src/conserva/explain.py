@@ -1,4 +1,4 @@
-"""From texts to explanations."""
+"""From inputs to explanations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -15,19 +15,30 @@ from .errors import Error
 from .explanation import Entries, Explanation
 from .methods import Attribution, Method, find
 from .rules import RULE_SETS
-from .tasks.text import Encoded, Text
+from .tasks.task import Encoded, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .datasets.graph import Graph
 
 
 @overload
 def explain(
-    task: Text, texts: str, target: Any = ..., method: str = ..., *, truncate: bool = ..., batch_size: int = ...
+    task: Task,
+    inputs: str | Graph | np.ndarray,
+    target: Any = ...,
+    method: str = ...,
+    *,
+    truncate: bool = ...,
+    batch_size: int = ...,
 ) -> Explanation: ...
 
 
 @overload
 def explain(
-    task: Text,
-    texts: list[str] | tuple[str, ...],
+    task: Task,
+    inputs: list[Any] | tuple[Any, ...],
     target: Any = ...,
     method: str = ...,
     *,
@@ -38,8 +49,8 @@ def explain(
 
 
 def explain(
-    task: Text,
-    texts: str | list[str] | tuple[str, ...],
+    task: Task,
+    inputs: Any,
     target: Any = None,
     method: str = "ah+ln",
     *,
@@ -47,76 +58,79 @@ def explain(
     batch_size: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
-    """Explain one text, or many.
+    """Explain one input, or many.
 
     Parameters
     ----------
     task
-        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
-    texts
-        A text, or a sequence of them; they are batched by length, and come back in their order.
+        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`, or `conserva.Graph(model)`.
+    inputs
+        A text, a SMILES, an image or a graph, as the task takes it; or a list of them, which are batched by length and
+        come back in their order.
     target
-        A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each text.
+        A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
     method
         One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3".
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     batch_size
-        How many texts are explained at once.
+        How many inputs are explained at once.
     progress
-        Called with the number of texts done, after every batch.
+        Called with the number of inputs done, after every batch.
     """
-    if not isinstance(task, Text):
+    if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
     found = find(method)
-    many = [texts] if isinstance(texts, str) else list(texts)
+    many = [inputs] if task.is_one(inputs) else list(inputs)
     if isinstance(target, list) and len(target) != len(many):
-        raise Error(f"target has {len(target)} entries for {len(many)} text(s): give one for each, or one for all.")
-    encoded = [task.encode(text, truncate=truncate) for text in many]
+        raise Error(
+            f"target has {len(target)} entries for {len(many)} {task.noun}(s): give one for each, or one for all."
+        )
+    encoded = [task.encode(one, truncate=truncate) for one in many]
     results: list[Explanation | None] = [None] * len(many)
     for rows in _buckets(encoded, batch_size):
         wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        inputs = task.batch([encoded[i] for i in rows])
-        attribution = found.apply(task.model, inputs, wanted)
-        _check(task, found, inputs, attribution)
+        batch = task.batch([encoded[i] for i in rows])
+        attribution = found.apply(task.model, batch, wanted)
+        _check(task, found, batch, attribution)
         for row, i in enumerate(rows):
             results[i] = _explanation(task, encoded[i], wanted[row], found, attribution, row)
         if progress is not None:
             progress(len(rows))
     done = [result for result in results if result is not None]
-    return done[0] if isinstance(texts, str) else done
+    return done[0] if task.is_one(inputs) else done
 
 
 def _buckets(encoded: Sequence[Encoded], size: int) -> Iterator[list[int]]:
-    """Yield the numbers of texts of similar length."""
+    """Yield the numbers of inputs of similar length."""
     order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
     for start in range(0, len(order), size):
         yield order[start : start + size]
 
 
-def _check(task: Text, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> None:
-    """Raise unless the method gave a score to every token, and the model one to every class."""
+def _check(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> None:
+    """Raise unless the method gave a score to every feature, and the model one to every class."""
     if attribution.logits is None:
         raise Error(f"{type(task.model).__name__} is no classifier: it gives no score for each class.")
-    tokens = inputs["input_ids"].shape
-    found = attribution.scores.get("input_ids")
-    if found is None or found.shape != tokens:
+    places_there = inputs[task.feature].shape[:2]
+    found = attribution.scores.get(task.feature)
+    if found is None or found.shape != places_there:
         places = " and ".join(f"{tuple(one.shape)} for {name}" for name, one in attribution.scores.items())
         raise Error(
-            f"{method.name} gives scores of shape {places}, but the texts have {tuple(tokens)} tokens: "
-            f"{type(task.model).__name__} attends over other places than its tokens."
+            f"{method.name} gives scores of shape {places}, but the {task.noun}s have {tuple(places_there)} features: "
+            f"{type(task.model).__name__} attends over other places than its features."
         )
 
 
 def _explanation(
-    task: Text, encoded: Encoded, target: Any, method: Method, attribution: Attribution, row: int
+    task: Task, encoded: Encoded, target: Any, method: Method, attribution: Attribution, row: int
 ) -> Explanation:
     output = float(attribution.output[row])
     index, name = _class_of(task, target, attribution, row)
     ledger = attribution.ledger
     return Explanation(
         features=encoded.tokens,
-        scores=tuple(attribution.scores["input_ids"][row, : len(encoded)].tolist()),
+        scores=tuple(attribution.scores[task.feature][row, : len(encoded)].tolist()),
         special=encoded.special,
         words=encoded.words,
         text=encoded.text,
@@ -129,10 +143,11 @@ def _explanation(
         method=method.name,
         model=task.name,
         provenance=_provenance(task, method),
+        picture=encoded.picture,
     )  # fmt: skip
 
 
-def _class_of(task: Text, target: Any, attribution: Attribution, row: int) -> tuple[int | None, str]:
+def _class_of(task: Task, target: Any, attribution: Attribution, row: int) -> tuple[int | None, str]:
     """Return the class that a target is, if it is one, and its name."""
     names = {index: label for label, index in task.labels.items()}
     logits = cast(Tensor, attribution.logits)[row]
@@ -152,7 +167,7 @@ def _probability(logits: torch.Tensor, index: int) -> float:
     return float(torch.softmax(logits.float(), -1)[index])
 
 
-def _provenance(task: Text, method: Method) -> dict[str, Any]:
+def _provenance(task: Task, method: Method) -> dict[str, Any]:
     """Return what one needs to repeat a result."""
     versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
     rules = asdict(RULE_SETS[method.name]) if method.name in RULE_SETS else None

@@ -21,7 +21,7 @@ from ..propagation import Propagation, as_rule_set
 from ..rules import RuleSet
 from ..sources import Sources
 from ..targets import of_sample
-from ..tasks.text import Text
+from ..tasks.task import Task
 from .auditor import Auditor
 from .norms import NormRecord, watching
 from .result import Audit
@@ -29,7 +29,7 @@ from .summary import Measured, heads_of, norms_of, summarise
 
 
 def audit(
-    task_or_model: Text | nn.Module,
+    task_or_model: Task | nn.Module,
     inputs: Any,
     target: Any = None,
     *,
@@ -42,16 +42,16 @@ def audit(
     task_or_model
         What `conserva.load` returned, or any PyTorch Transformer in evaluation mode.
     inputs
-        For a task a text or several; for a model what it is called with.
+        For a task one input, as a text, or several; for a model what it is called with.
     target
         What is explained, as in `conserva.relevance`.
     rules
         A rule set's name, or what `conserva.rules(...)` returned.
     """
-    if isinstance(task_or_model, Text):
+    if isinstance(task_or_model, Task):
         model, name = task_or_model.model, task_or_model.name
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        inputs = task_or_model.batch([task_or_model.encode(text) for text in texts])
+        many = [inputs] if task_or_model.is_one(inputs) else list(inputs)
+        inputs = task_or_model.batch([task_or_model.encode(one) for one in many])
     elif isinstance(task_or_model, nn.Module):
         model, name = task_or_model, type(task_or_model).__name__
     else:

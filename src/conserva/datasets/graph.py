@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import igraph
 import numpy as np
 import torch
 from torch import Tensor
@@ -73,6 +72,8 @@ def structure(graph: Graph, max_distance: int = 19, max_hops: int = 5) -> Struct
 
     Of several shortest paths it takes the one that goes to the node with the lowest index at every step.
     """
+    import igraph  # here, since it brings matplotlib along
+
     if not 1 <= max_distance <= 254:
         raise Error(f"max_distance={max_distance} is out of range: give 1 to 254.")
     if max_hops < 1:

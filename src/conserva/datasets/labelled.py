@@ -37,9 +37,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts in the order of their file, their labels where there are any, and where they are from."""
+    """Texts in the order of their file, their labels where there are any, and where they are from.
 
-    texts: tuple[str, ...]
+    Tasks that take other inputs than texts have those in their place.
+    """
+
+    texts: tuple[Any, ...]
     labels: tuple[str | int, ...] | None
     source: str
 

@@ -32,7 +32,8 @@ def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) 
     scored, _ = journals[0]
     order = sorted(scored)
     mean = [{"methods": _mean([curves[i]["methods"] for _, curves in journals])} for i in order]
-    protocol = replace(PROTOCOLS[first.protocol["name"]], target=first.protocol["target"])
+    settings = {name: first.protocol[name] for name in ("target", "steps")}
+    protocol = replace(PROTOCOLS[first.protocol["name"]], **settings)
     methods, pairs = summarise([scored[i] for i in order], mean, protocol, first.provenance["seed"])
     books = [{row.method: row.conservation for row in one.methods} for one in evaluations]
     return replace(

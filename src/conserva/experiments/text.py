@@ -136,6 +136,7 @@ def _folder(out: Path, name: str, seed: int) -> Path:
 def _task(plan: Plan, folder: Path, name: str, device: str = "cpu") -> Text:
     """Return a trained classifier that reads as many tokens as are evaluated."""
     task = load(folder / MODEL)
+    assert isinstance(task, Text)
     task.name = name
     task.tokenizer.model_max_length = plan.slice(name).tokens or task.longest
     task.model.to(device)

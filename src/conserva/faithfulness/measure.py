@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import Error, NotApplicable
 from ..methods import Attribution, Method
-from ..tasks.text import Text
+from ..tasks.task import Task
 from .protocol import Plan, Protocol, plan
 from .samples import Sample
 from .stream import Stream, out_of_memory
@@ -18,8 +18,8 @@ LEAVE_ONE_OUT = "leave-one-out"
 """The yardstick: a feature's score is how much the target's logit falls without it, asked of the model itself."""
 
 
-def clean_logits(task: Text, stream: Stream, samples: Sequence[Sample], mask: str) -> np.ndarray:
-    """Return the logits of whole texts; one that is not finite is named."""
+def clean_logits(task: Task, stream: Stream, samples: Sequence[Sample], mask: str) -> np.ndarray:
+    """Return the logits of whole inputs; one that is not finite is named."""
     whole = [task.masked(one.encoded, np.ones((1, len(one.encoded)), dtype=bool), mask) for one in samples]
     logits = np.concatenate(stream.logits(whole))
     _check(samples, logits, "the model's answer")
@@ -27,7 +27,7 @@ def clean_logits(task: Text, stream: Stream, samples: Sequence[Sample], mask: st
 
 
 def leave_one_out(
-    task: Text,
+    task: Task,
     stream: Stream,
     samples: Sequence[Sample],
     protocol: Protocol,
@@ -51,9 +51,9 @@ def leave_one_out(
 
 
 def attributions(
-    task: Text, method: Method, samples: Sequence[Sample], targets: Sequence[int]
+    task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int]
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Return a method's scores for every token of every sample, and the explained numbers.
+    """Return a method's scores for every feature of every sample, and the explained numbers.
 
     Samples that do not fit into memory together are explained in halves.
     """
@@ -72,22 +72,22 @@ def attributions(
         parts = (slice(half), slice(half, None))
         (first, a), (second, b) = (attributions(task, method, samples[part], targets[part]) for part in parts)
         return first + second, a + b
-    scores = found.scores["input_ids"].double().cpu().numpy()
+    scores = found.scores[task.feature].double().cpu().numpy()
     _check(samples, scores, method.name)
     each = [scores[i, : len(one.encoded)] for i, one in enumerate(samples)]
     return each, found.output.double().cpu().tolist()
 
 
-def _applied(task: Text, method: Method, samples: Sequence[Sample], targets: Sequence[int]) -> Attribution:
+def _applied(task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int]) -> Attribution:
     inputs = task.batch([one.encoded for one in samples])
     found = method.apply(task.model, inputs, list(targets))
-    shape = tuple(inputs["input_ids"].shape)
-    if "input_ids" not in found.scores or tuple(found.scores["input_ids"].shape) != shape:
-        raise NotApplicable(f"{method.name} gives no score to each token: the model attends over other places.")
+    shape = tuple(inputs[task.feature].shape[:2])
+    if task.feature not in found.scores or tuple(found.scores[task.feature].shape) != shape:
+        raise NotApplicable(f"{method.name} gives no score to each feature: the model attends over other places.")
     return found
 
 
-def _culprit(task: Text, method: Method, samples: Sequence[Sample], targets: Sequence[int], error: Error) -> str:
+def _culprit(task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int], error: Error) -> str:
     """Return the message of an error with the sample that causes it."""
     for one, target in zip(samples, targets, strict=True):
         try:
@@ -104,7 +104,7 @@ def _check(samples: Sequence[Sample], values: np.ndarray, what: str) -> None:
 
 
 def curves(
-    task: Text,
+    task: Task,
     stream: Stream,
     samples: Sequence[Sample],
     known: Sequence[dict[str, Any]],
@@ -134,7 +134,7 @@ def curves(
 
 
 def _points(logits: np.ndarray, one: Plan, target: int) -> dict[str, Any]:
-    """Return the points of one method's curves on one sample; pruning begins with the whole text."""
+    """Return the points of one method's curves on one sample; pruning begins with the whole input."""
     probability = _probabilities(logits)[:, target]
     whole = probability[one.pruning][0]
     change = np.square(logits - logits[one.pruning][0]).sum(-1)

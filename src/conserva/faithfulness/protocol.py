@@ -10,6 +10,12 @@ import numpy as np
 from ..errors import Error
 
 TARGETS = ("predicted", "true")
+SHOWN_STEPS = 100
+"""The steps of a mean curve where samples have as many points as features: theirs are joined by straight lines."""
+
+EACH = "each"
+"""The number of steps that stands for one feature at a time."""
+
 ERASER_PERCENT = (1, 5, 10, 20, 50)
 """The shares of features over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020)."""
 
@@ -25,26 +31,28 @@ class Protocol:
     """The class that is explained and watched: the predicted or the true one."""
     masks: tuple[str, ...]
     """What stands for a feature that was taken away, if nothing else is said: the first that the task has."""
-    steps: int = 10
-    """In how many steps all features go or come: a curve has one point more."""
+    steps: int | None = 10
+    """In how many steps all features go or come: a curve has one point more. None: one feature at a time."""
 
     def counts(self, features: int) -> np.ndarray:
         """Return how many features each point of a curve is about: ceil(k N / steps), in whole numbers."""
-        return -(-np.arange(self.steps + 1) * features // self.steps)
+        steps = self.steps or features
+        return -(-np.arange(steps + 1) * features // steps)
 
     def fractions(self) -> tuple[float, ...]:
-        """Return the shares of the features at the points of a curve."""
-        return tuple(k / self.steps for k in range(self.steps + 1))
+        """Return the shares of the features at the points of a mean curve."""
+        steps = self.steps or SHOWN_STEPS
+        return tuple(k / steps for k in range(steps + 1))
 
 
 PROTOCOLS = {
-    "default": Protocol("default", special=False, target="predicted", masks=("mask", "drop")),
-    "paper": Protocol("paper", special=True, target="true", masks=("unk", "mask", "pad")),
+    "default": Protocol("default", special=False, target="predicted", masks=("mask", "drop", "token")),
+    "paper": Protocol("paper", special=True, target="true", masks=("unk", "mask", "pad", "token")),
 }
 
 
-def protocol_of(name: str, target: str | None, labelled: bool) -> Protocol:
-    """Return a protocol by name, with its target or the one that was given."""
+def protocol_of(name: str, target: str | None, labelled: bool, steps: int | str | None = None) -> Protocol:
+    """Return a protocol by name, with its target and steps or those that were given."""
     if name not in PROTOCOLS:
         raise Error(f"protocol={name!r} is none of {', '.join(PROTOCOLS)}.")
     found = PROTOCOLS[name]
@@ -55,7 +63,10 @@ def protocol_of(name: str, target: str | None, labelled: bool) -> Protocol:
         raise Error(
             f"protocol={name!r} watches the true class, but the data has no labels: give them, or target='predicted'."
         )
-    return replace(found, target=wanted)
+    if steps is not None and steps != EACH and (not isinstance(steps, int) or steps < 1):
+        raise Error(f"steps={steps!r}: give 1 or more, or {EACH!r} for one feature at a time.")
+    chosen = found.steps if steps is None else None if isinstance(steps, str) else steps
+    return replace(found, target=wanted, steps=chosen)
 
 
 @dataclass(frozen=True)

@@ -13,25 +13,26 @@ import numpy as np
 
 from ..errors import Error, NotApplicable
 from ..methods import Method, find, methods
-from ..tasks.text import Text
+from ..tasks.task import Task
 from .evaluation import Evaluation
 from .journal import Journal
 from .measure import LEAVE_ONE_OUT, attributions, clean_logits, curves, leave_one_out
 from .protocol import ERASER_PERCENT, Protocol, protocol_of
-from .samples import Sample, as_labelled, encode, fingerprint
+from .samples import Sample, encode, fingerprint
 from .statistics import RESAMPLES
 from .stream import Stream
 from .summary import summarise
 
 
 def evaluate(
-    task: Text,
+    task: Task,
     data: Any,
     methods: Sequence[str] | None = None,
     *,
     protocol: str = "default",
     target: str | None = None,
     mask: str | None = None,
+    steps: int | str | None = None,
     count: int | None = None,
     seed: int = 0,
     random_seeds: int = 5,
@@ -49,7 +50,8 @@ def evaluate(
     task
         What `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
     data
-        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label).
+        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label). For graphs a
+        file with a column of SMILES, a list of graphs, or of (graph, label).
     methods
         Names as in `conserva.methods()`, options included; None for all.
     protocol
@@ -59,7 +61,10 @@ def evaluate(
         "predicted" or "true", to change the protocol's class.
     mask
         What stands for tokens that are taken away: "unk", "mask", "pad", or "drop" to hide them from attention. None
-        for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper.
+        for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper. For nodes of a
+        graph "token", "induced" or "blank".
+    steps
+        In how many steps features go or come, or "each" for one at a time; None for the protocol's 10.
     count
         How many samples are drawn from the data; None for all.
     seed
@@ -67,7 +72,8 @@ def evaluate(
     random_seeds
         How many random orders `random` is averaged over.
     reference
-        Whether leave-one-out, which asks the model itself, is measured as a yardstick.
+        Whether yardsticks are measured too: leave-one-out, which asks the model itself, and for superpixels the order
+        of their intensity, which asks nobody.
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     out
@@ -79,11 +85,11 @@ def evaluate(
     progress
         Called with the number of samples done, and of all.
     """
-    if not isinstance(task, Text):
+    if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
-    whole = as_labelled(data)
+    whole = task.labelled(data)
     data_taken = whole.take(count, seed)
-    found_protocol = protocol_of(protocol, target, data_taken.labels is not None)
+    found_protocol = protocol_of(protocol, target, data_taken.labels is not None, steps)
     mask = task.mask(mask, found_protocol.masks)
     if mask == "drop" and found_protocol.special:
         raise Error("mask='drop' with protocol='paper' would hide every token: choose another mask or protocol.")
@@ -152,7 +158,7 @@ def _chosen(names: Sequence[str] | None, random_seeds: int) -> list[Method]:
     return list(found.values())
 
 
-def _classes(task: Text) -> int:
+def _classes(task: Task) -> int:
     classes = len(task.labels) or int(getattr(getattr(task.model, "config", None), "num_labels", 0))
     if classes < 2:
         raise Error(f"{task.name} has {classes} class(es): curves need the probability of one among several.")
@@ -164,7 +170,7 @@ class _Run:
 
     def __init__(
         self,
-        task: Text,
+        task: Task,
         protocol: Protocol,
         mask: str,
         chosen: Sequence[Method],
@@ -224,8 +230,10 @@ class _Run:
             scores[LEAVE_ONE_OUT] = leave_one_out(
                 self.task, self.stream, batch, self.protocol, self.mask, targets, numbers
             )
+        controls = [one.encoded.controls() for one in batch] if self.reference else [{} for _ in batch]
         for i, one in enumerate(batch):
             if one.number not in self.journal.scores:
+                every = {**{name: each[i] for name, each in scores.items()}, **controls[i]}
                 self.journal.add_scores(
                     one.number,
                     {
@@ -234,19 +242,21 @@ class _Run:
                         "target": targets[i],
                         "output": numbers[i],
                         "logits": logits[i].tolist(),
-                        "scores": {name: each[i].tolist() for name, each in scores.items()},
+                        "scores": {name: each.tolist() for name, each in every.items()},
+                        "controls": list(controls[i]),
                         "refused": self.refused,
                     },
                 )
 
     def _parts(self, batch: Sequence[Sample]) -> Iterator[list[Sample]]:
         """Yield samples whose rows together fill a batch of the stream; the same ones in every run."""
-        rows = (len(self.chosen) + self.reference) * (2 * (self.protocol.steps + 1) + 2 * len(ERASER_PERCENT))
+        methods = len(self.chosen) + self.reference
         part: list[Sample] = []
         size = 0
         for one in batch:
             part.append(one)
-            size += rows * len(one.encoded)
+            steps = self.protocol.steps or len(one.encoded)
+            size += methods * (2 * (steps + 1) + 2 * len(ERASER_PERCENT)) * len(one.encoded)
             if size >= self.stream.tokens:
                 yield part
                 part, size = [], 0

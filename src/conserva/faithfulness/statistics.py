@@ -58,7 +58,7 @@ class Bootstrap:
         return Curve(tuple(fractions), mean, low, high)
 
 
-def area(values: np.ndarray, fractions: Sequence[float]) -> np.ndarray:
+def area(values: np.ndarray, fractions: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the area under each row, by trapezoids."""
     middles: np.ndarray = (values[..., 1:] + values[..., :-1]) / 2
     return middles @ np.diff(fractions)

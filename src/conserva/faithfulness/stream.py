@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from ..errors import Error
 from ..operations.live import in_float32
-from ..tasks.text import Text
-
-Part: TypeAlias = Mapping[str, np.ndarray]
-"""Inputs of one length as the model sees them: ids and attention mask, rows x tokens."""
+from ..tasks.task import Rows, Task
 
 ON_CPU, ON_GPU = 2048, 65536
 """Tokens in a batch. On a CPU small batches stay in its caches; on a GPU large ones fill it."""
 
 
-NAMES = ("input_ids", "attention_mask")
-
-
 class Stream:
     """Runs rows through a task's model, in batches that shrink when memory runs out."""
 
-    def __init__(self, task: Text, tokens: int | None = None) -> None:
+    def __init__(self, task: Task, tokens: int | None = None) -> None:
         if tokens is not None and tokens < 1:
             raise Error(f"tokens={tokens}: a batch needs one or more.")
         device = next(task.model.parameters()).device
@@ -35,31 +28,35 @@ class Stream:
         self.asked = 0
         self.evaluated = 0
 
-    def logits(self, parts: Sequence[Part]) -> list[np.ndarray]:
+    def logits(self, parts: Sequence[Rows]) -> list[np.ndarray]:
         """Return the logits of every row of every part: equal rows are evaluated once, in batches of like lengths."""
         widths: dict[int, list[int]] = {}
         for i, part in enumerate(parts):
-            widths.setdefault(part["input_ids"].shape[1], []).append(i)
-        unique: list[Part] = []
+            widths.setdefault(part.width, []).append(i)
+        unique: list[Rows] = []
         places: list[tuple[list[int], np.ndarray]] = []
         for width in sorted(widths):
-            whole = {name: np.concatenate([parts[i][name] for i in widths[width]]) for name in NAMES}
-            first, inverse = _distinct(whole)
-            unique.append({name: values[first] for name, values in whole.items()})
-            places.append((widths[width], inverse))
+            numbers = widths[width]
+            first, inverse = _distinct(np.concatenate([parts[i].keys() for i in numbers]))
+            starts = np.cumsum([0, *(len(parts[i]) for i in numbers)])
+            for i, start, end in zip(numbers, starts, starts[1:], strict=False):
+                unique.append(parts[i][first[(first >= start) & (first < end)] - start])
+            places.append((numbers, inverse))
         found = self._evaluated(unique)
-        results: list[np.ndarray] = [np.empty(0)] * len(parts)
-        for (numbers, inverse), values in zip(places, found, strict=True):
-            ends = np.cumsum([len(parts[i]["input_ids"]) for i in numbers])
-            for i, rows in zip(numbers, np.split(values[inverse], ends[:-1]), strict=True):
-                results[i] = rows
-        self.asked += sum(len(part["input_ids"]) for part in parts)
-        self.evaluated += sum(len(part["input_ids"]) for part in unique)
-        return results
+        results: dict[int, np.ndarray] = {}
+        done = 0
+        for numbers, inverse in places:
+            values = np.concatenate(found[done : done + len(numbers)])[inverse]
+            done += len(numbers)
+            ends = np.cumsum([len(parts[i]) for i in numbers])
+            results.update(zip(numbers, np.split(values, ends[:-1]), strict=True))
+        self.asked += sum(map(len, parts))
+        self.evaluated += sum(map(len, unique))
+        return [results[i] for i in range(len(parts))]
 
-    def _evaluated(self, unique: Sequence[Part]) -> list[np.ndarray]:
+    def _evaluated(self, unique: Sequence[Rows]) -> list[np.ndarray]:
         """Return the logits of distinct rows, given in the order of their length."""
-        sizes = [part["input_ids"].shape for part in unique]
+        sizes = [(len(part), part.width) for part in unique]
         order = [(i, row) for i, (rows, _) in enumerate(sizes) for row in range(rows)]
         found: list[np.ndarray] = []
         start = 0
@@ -74,7 +71,7 @@ class Stream:
                 start = end
         return np.split(np.concatenate(found), np.cumsum([rows for rows, _ in sizes])[:-1])
 
-    def _run(self, parts: Sequence[Part]) -> np.ndarray | None:
+    def _run(self, parts: Sequence[Rows]) -> np.ndarray | None:
         """Return the logits of one batch, or None if it did not fit and the next shall be half as large."""
         try:
             with torch.inference_mode():
@@ -84,8 +81,8 @@ class Stream:
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
-            size = sum(part["input_ids"].size for part in parts)
-            if sum(len(part["input_ids"]) for part in parts) == 1:
+            size = sum(len(part) * part.width for part in parts)
+            if sum(map(len, parts)) == 1:
                 raise Error(f"One input of {size} tokens does not fit into memory.") from None
         self.tokens = max(1, min(self.tokens, size) // 2)
         if torch.cuda.is_available():
@@ -93,21 +90,20 @@ class Stream:
         return None
 
 
-def _distinct(whole: Part) -> tuple[np.ndarray, np.ndarray]:
-    """Return one row number for each distinct row, and for each row which of them it equals."""
-    joint = np.ascontiguousarray(np.concatenate([whole[name] for name in NAMES], axis=1))
-    rows = joint.view(np.dtype((np.void, joint.dtype.itemsize * joint.shape[1]))).reshape(-1)
+def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first row of each distinct kind in their order, and for each row which of them it equals."""
+    rows = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).reshape(-1)
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[inverse.reshape(-1)]
 
 
-def _slices(parts: Sequence[Part], rows: Sequence[tuple[int, int]]) -> list[Part]:
+def _slices(parts: Sequence[Rows], rows: Sequence[tuple[int, int]]) -> list[Rows]:
     """Return consecutive rows of parts, part by part."""
-    found: list[Part] = []
+    found: list[Rows] = []
     for i, group in itertools.groupby(rows, key=lambda one: one[0]):
         numbers = [row for _, row in group]
-        where = slice(numbers[0], numbers[-1] + 1)
-        found.append({name: values[where] for name, values in parts[i].items()})
+        found.append(parts[i][numbers[0] : numbers[-1] + 1])
     return found
 
 

@@ -32,16 +32,18 @@ def summarise(
 ) -> tuple[tuple[MethodResult, ...], tuple[Pair, ...]]:
     """Return every method's result, and the differences of all pairs on the same samples."""
     rows = rows_of_methods(list(measured[0]["methods"]))
+    yardsticks = (LEAVE_ONE_OUT, *scored[0]["controls"])
     bootstrap = Bootstrap(len(measured), seed)
     fractions = protocol.fractions()
-    points = {
+    whole = {
         row: {
-            key: np.mean([[one["methods"][name][key] for one in measured] for name in names], axis=0)
+            key: [np.mean([one["methods"][name][key] for name in names], axis=0) for one in measured]
             for key in (*CURVES, "comprehensiveness", "sufficiency")
         }
         for row, names in rows.items()
     }
-    areas = {row: _areas(found, fractions) for row, found in points.items()}
+    areas = {row: _areas(found) for row, found in whole.items()}
+    points = {row: {name: _shown(found[name], fractions) for name in CURVES} for row, found in whole.items()}
     pairs = list(itertools.combinations(rows, 2))
     own = {row: bootstrap.add(areas[row]) for row in rows}
     bands = {row: {name: bootstrap.add(points[row][name]) for name in CURVES} for row in rows}
@@ -52,7 +54,7 @@ def summarise(
             **dict(zip(METRICS, bootstrap.intervals(own[row]), strict=True)),
             conservation=_conservation(scored, names[0]),
             curves={name: bootstrap.curve(fractions, band) for name, band in bands[row].items()},
-            reference=row == LEAVE_ONE_OUT,
+            reference=row in yardsticks,
         )
         for row, names in rows.items()
     ]
@@ -64,10 +66,15 @@ def summarise(
     return tuple(results), tuple(differences)
 
 
-def _areas(found: Mapping[str, np.ndarray], fractions: Sequence[float]) -> np.ndarray:
-    """Return a sample's number for each metric; rows are samples."""
-    columns = [area(found[name], fractions) for name in CURVES]
+def _areas(found: Mapping[str, Sequence[np.ndarray]]) -> np.ndarray:
+    """Return a sample's number for each metric, from as many points as it has; rows are samples."""
+    columns = [[area(one, np.linspace(0, 1, len(one))) for one in found[name]] for name in CURVES]
     return np.stack([*columns, found["comprehensiveness"], found["sufficiency"]], axis=1)
+
+
+def _shown(curves: Sequence[np.ndarray], fractions: Sequence[float]) -> np.ndarray:
+    """Return samples' curves at the shares of the mean curve, between their own points by straight lines."""
+    return np.stack([np.interp(fractions, np.linspace(0, 1, len(one)), one) for one in curves])
 
 
 def _conservation(scored: Sequence[Mapping[str, Any]], name: str) -> Conservation:

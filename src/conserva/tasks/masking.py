@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,14 +29,34 @@ def mask_of(tokenizer: PreTrainedTokenizerBase, given: str | None, preferred: Se
     raise Error(f"mask={wanted!r}: the tokenizer has no such token. Choose one of {', '.join(there)}.")
 
 
-def masked(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, kept: np.ndarray, mask: str) -> dict[str, np.ndarray]:
-    """Return a text with other tokens kept in each row: ids and attention mask, rows x tokens."""
+@dataclass(frozen=True)
+class TextRows:
+    """A text with other tokens taken away in each row: ids and attention mask, rows x tokens."""
+
+    ids: np.ndarray
+    attention: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> TextRows:
+        return TextRows(self.ids[rows], self.attention[rows])
+
+    @property
+    def width(self) -> int:
+        """How many tokens the text has."""
+        return int(self.ids.shape[1])
+
+    def keys(self) -> np.ndarray:
+        """Return ids and attention of each row: rows of different texts may be equal, as with all tokens gone."""
+        return np.ascontiguousarray(np.concatenate([self.ids, self.attention], axis=1)).view(np.uint8)
+
+
+def masked(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, kept: np.ndarray, mask: str) -> TextRows:
+    """Return a text with other tokens kept in each row."""
     if mask == "drop":
-        return {"input_ids": np.broadcast_to(ids, kept.shape), "attention_mask": kept.astype(np.int64)}
-    return {
-        "input_ids": np.where(kept, ids, _id_of(tokenizer, mask) or 0),
-        "attention_mask": np.ones(kept.shape, dtype=np.int64),
-    }
+        return TextRows(np.broadcast_to(ids, kept.shape), kept.astype(np.int64))
+    return TextRows(np.where(kept, ids, _id_of(tokenizer, mask) or 0), np.ones(kept.shape, dtype=np.int64))
 
 
 def _id_of(tokenizer: PreTrainedTokenizerBase, mask: str) -> int | None:

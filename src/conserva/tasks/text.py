@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..datasets import Labelled, read_labelled
 from ..errors import Error
-from ..fingerprint import fingerprint
-from ..targets import labels_of
-from .masking import mask_of, masked
+from .masking import MASKS, TextRows, mask_of, masked
+from .task import Encoded, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,40 +24,28 @@ _UNBOUNDED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedText(Encoded):
     """A text as the model sees it: its tokens, which of them the tokenizer added, and the words they belong to."""
 
-    text: str
     ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    special: tuple[bool, ...]
-    words: tuple[int | None, ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-class Text:
-    """A text classifier: a Hugging Face model and its tokenizer."""
-
-    def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
-        if not isinstance(model, nn.Module):
-            raise Error(f"model={model!r} is no torch.nn.Module.")
-        if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
-            raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
-        self.model = model.eval()
-        self.tokenizer = tokenizer
-        self.name = name or getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of the weights: the same for the same model, wherever it was loaded from."""
-        return fingerprint(self.model)
 
     @property
-    def labels(self) -> dict[str, int]:
-        """The model's labels and their class indices."""
-        return labels_of(self.model)
+    def key(self) -> str:
+        return str(self.ids)
+
+
+class Text(Task):
+    """A text classifier: a Hugging Face model and its tokenizer."""
+
+    feature = "input_ids"
+    masks = MASKS
+    noun = "text"
+
+    def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
+        super().__init__(model, name)
+        if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
+            raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
+        self.tokenizer = tokenizer
 
     @property
     def longest(self) -> int:
@@ -68,7 +56,24 @@ class Text:
         ]
         return min(int(limit) for limit in limits if limit and limit > 0)
 
-    def encode(self, text: str, *, truncate: bool = False) -> Encoded:
+    def is_one(self, given: Any) -> bool:
+        return isinstance(given, str)
+
+    def labelled(self, data: Any) -> Labelled:
+        """Return texts with their labels: of a file or dataset name, texts, or pairs of text and label."""
+        if isinstance(data, Labelled):
+            return data
+        if isinstance(data, (str, Path)):
+            return read_labelled(data)
+        if not isinstance(data, Sequence) or not data:
+            raise Error(f"data={data!r} holds no texts: give a file, a list of texts, or a list of (text, label).")
+        if all(isinstance(one, str) for one in data):
+            return Labelled(tuple(data), None, "texts")
+        if all(isinstance(one, (tuple, list)) and len(one) == 2 for one in data):
+            return Labelled(tuple(text for text, _ in data), tuple(label for _, label in data), "texts")
+        raise Error("data is neither a list of texts nor a list of (text, label): its entries differ.")
+
+    def encode(self, text: str, *, truncate: bool = False) -> EncodedText:
         """Turn a text into tokens; one that is too long is refused, or cut if `truncate` says so."""
         if not isinstance(text, str):
             raise Error(f"text={text!r} is no string.")
@@ -85,7 +90,7 @@ class Text:
         if all(special):
             raise Error(f"text={text!r} holds nothing that the tokenizer knows: there is nothing to explain.")
         words = encoding.word_ids() if getattr(encoding, "is_fast", False) else list(range(len(ids)))
-        return Encoded(text, tuple(ids), tuple(self._token_texts(ids)), tuple(special), tuple(words))
+        return EncodedText(text, tuple(self._token_texts(ids)), tuple(special), tuple(words), tuple(ids))
 
     def _token_texts(self, ids: Sequence[int]) -> Iterator[str]:
         """Yield what every token stands for: byte-level tokenizers write letters in a code of their own."""
@@ -94,27 +99,25 @@ class Text:
             yield plain if plain and "\ufffd" not in plain else str(token)
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
-        """Return what stands for tokens that are taken away: what was given, or the first preferred one there is."""
         return mask_of(self.tokenizer, given, preferred)
 
-    def masked(self, encoded: Encoded, kept: np.ndarray, mask: str) -> dict[str, np.ndarray]:
-        """Return the text as the model sees it with some tokens taken away: for each row those that are kept."""
+    def masked(self, encoded: EncodedText, kept: np.ndarray, mask: str) -> TextRows:
         return masked(self.tokenizer, np.array(encoded.ids), kept, mask)
 
-    def stack(self, parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tensor]:
-        """Put what `masked` made of several texts side by side, padded on the right to the longest."""
-        width = max(part["input_ids"].shape[1] for part in parts)
-        pads = {"input_ids": self.tokenizer.pad_token_id or 0, "attention_mask": 0}
+    def stack(self, parts: Sequence[TextRows]) -> dict[str, Tensor]:
+        width = max(part.width for part in parts)
         device = next(self.model.parameters()).device
-        stacked = {}
-        for name, pad in pads.items():
-            rows = [
-                np.pad(part[name], ((0, 0), (0, width - part[name].shape[1])), constant_values=pad) for part in parts
-            ]
-            stacked[name] = torch.from_numpy(np.concatenate(rows)).to(device)
-        return stacked
 
-    def batch(self, encoded: Sequence[Encoded]) -> dict[str, Tensor]:
+        def side_by_side(arrays: list[np.ndarray], pad: int) -> Tensor:
+            rows = [np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=pad) for one in arrays]
+            return torch.from_numpy(np.concatenate(rows)).to(device)
+
+        return {
+            "input_ids": side_by_side([part.ids for part in parts], self.tokenizer.pad_token_id or 0),
+            "attention_mask": side_by_side([part.attention for part in parts], 0),
+        }
+
+    def batch(self, encoded: Sequence[EncodedText]) -> dict[str, Tensor]:
         """Put texts side by side, padded on the right to the longest."""
         width = max(map(len, encoded))
         pad = self.tokenizer.pad_token_id
