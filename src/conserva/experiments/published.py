@@ -30,9 +30,9 @@ def published(metric: str, dataset: str, method: str) -> Published | None:
     return None if found is None else Published(*found)
 
 
-def published_accuracy(dataset: str) -> float | None:
-    """Return the accuracy that the paper names."""
-    found: float | None = _all()["accuracy"].get(dataset)
+def published_accuracy(dataset: str, metric: str = "accuracy") -> float | None:
+    """Return the accuracy that the paper names, or the ROC-AUC where it is `metric`."""
+    found: float | None = _all()[metric].get(dataset)
     return found
 
 

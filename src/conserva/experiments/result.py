@@ -59,7 +59,7 @@ class TextResult:
 
     def to_json(self) -> str:
         """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
-        found = _short({"schema": SCHEMA, **asdict(self)})
+        found = shortened({"schema": SCHEMA, **asdict(self)})
         return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -82,9 +82,10 @@ class TextResult:
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
 
-def _short(value: Any) -> Any:
+def shortened(value: Any) -> Any:
+    """Return a value with its numbers cut to the digits that are kept."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
-        return {key: _short(one) for key, one in value.items()}
-    return [_short(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {key: shortened(one) for key, one in value.items()}
+    return [shortened(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
-
-import torch
 
 from ..datasets import dataset
 from ..faithfulness.evaluation import Evaluation
@@ -18,6 +12,7 @@ from ..tasks.text import Text
 from ..training.recipe import recipe_of
 from ..training.run import read_training, train
 from ..whole import whole_file
+from .jobs import Say, run_jobs
 from .plan import Plan
 from .pooling import pool
 from .result import TextResult, Trained
@@ -25,16 +20,12 @@ from .sentences import sentences
 
 RUNS, MODEL, EVALUATION = "runs", "model", "evaluation"
 
-Say = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much."""
-
 
 def reproduce(plan: Plan, out: Path, *, jobs: int = 1, say: Say | None = None) -> list[TextResult]:
     """Run the experiment, or what is missing of it, and write `<dataset>.json` for every dataset."""
     for name in plan.datasets:
         dataset(name)  # an unknown one is refused before anything runs
-    todo = [(name, seed) for seed in plan.seeds for name in plan.datasets]
-    _run_all(plan, out, todo, jobs, say)
+    run_jobs(_one, [(plan, out, name, seed) for seed in plan.seeds for name in plan.datasets], jobs, say)
     results = []
     for number, name in enumerate(plan.datasets):
         if say is not None:
@@ -42,25 +33,6 @@ def reproduce(plan: Plan, out: Path, *, jobs: int = 1, say: Say | None = None) -
         results.append(_together(plan, out, name))
         (out / f"{name}.json").write_text(results[-1].to_json() + "\n", encoding="utf-8")
     return results
-
-
-def _run_all(plan: Plan, out: Path, todo: Sequence[tuple[str, int]], jobs: int, say: Say | None) -> None:
-    """Train and evaluate every classifier, several side by side if so many jobs are allowed."""
-    if jobs == 1:
-        for name, seed in todo:
-            _one(plan, out, name, seed, say)
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool_of_jobs:
-        running = [pool_of_jobs.submit(_one, plan, out, name, seed) for name, seed in todo]
-        try:
-            for done, one in enumerate(as_completed(running), 1):
-                one.result()
-                if say is not None:
-                    say("classifiers", done, len(todo))
-        except BaseException:
-            pool_of_jobs.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _one(plan: Plan, out: Path, name: str, seed: int, say: Say | None = None) -> None:
