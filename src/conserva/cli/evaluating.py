@@ -31,10 +31,13 @@ def add(commands: Commands) -> None:
     parser.add_argument("--methods", help="which, as a,b,c (default: all)")
     parser.add_argument("--protocol", default="default", help="default or paper (default: %(default)s)")
     parser.add_argument("--target", help="the class to watch, predicted or true (default: the protocol's)")
-    parser.add_argument("--mask", help="unk, mask, pad or drop (default: the protocol's)")
+    parser.add_argument(
+        "--mask", help="unk, mask, pad or drop; of nodes token, induced or blank (default: the protocol's)"
+    )
+    parser.add_argument("--steps", help="in how many steps features go, or each for one at a time (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw and the bootstrap (default: %(default)s)")
     parser.add_argument("--random-seeds", type=int, default=5, help="random orders to average (default: %(default)s)")
-    parser.add_argument("--no-reference", action="store_true", help="leave out leave-one-out")
+    parser.add_argument("--no-reference", action="store_true", help="leave out the yardsticks")
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, help="texts explained at once (default: %(default)s)")
@@ -62,6 +65,7 @@ def _evaluate(given: argparse.Namespace) -> None:
             protocol=given.protocol,
             target=given.target,
             mask=given.mask,
+            steps=int(given.steps) if given.steps and given.steps.isdigit() else given.steps,
             count=given.count,
             seed=given.seed,
             random_seeds=given.random_seeds,

@@ -7,9 +7,11 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import Error
 from ..explanation import Explanation
+from ..loading import BUNDLED, DIGITS, MOLECULES
 from .form import FORM, Commands, add_model
 from .progress import progress
 
@@ -17,11 +19,14 @@ EXPLAIN = """examples:
   conserva explain "a gorgeous, witty, seductive movie."
   conserva explain "not much of anything." --target "positive - negative" --method exact
   conserva explain --file reviews.txt --words --html reviews.html
-  echo "a joy." | conserva explain - --json"""
+  echo "a joy." | conserva explain - --json
+  conserva explain --smiles "CC(C)Cc1ccc(cc1)C(C)C(=O)O" --png ibuprofen.png
+  conserva explain --digit 7 --html seven.html"""
 
 COMPARE = """examples:
   conserva compare "has a lot of the virtues of eastwood at his best."
-  conserva compare "a joy." --methods gi,ah+ln,exact --html compare.html"""
+  conserva compare "a joy." --methods gi,ah+ln,exact --html compare.html
+  conserva compare --digit 4 --png four.png"""
 
 METHODS = """A method's options stand in brackets, as they are when none is given. To choose others:
   conserva explain "a joy." --method ig:steps=100
@@ -38,7 +43,7 @@ def add(commands: Commands) -> None:
     _shared(explain)
 
     compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **FORM)
-    compare.add_argument("text", help="the text, or - for standard input")
+    compare.add_argument("text", nargs="?", help="the text, or - for standard input")
     compare.add_argument("--methods", help="which, as a,b,c (default: all)")
     compare.set_defaults(run=_compare)
     _shared(compare)
@@ -49,7 +54,11 @@ def add(commands: Commands) -> None:
 
 
 def _shared(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model(parser, None, f"{BUNDLED}, {MOLECULES} for molecules, {DIGITS} for digits")
+    parser.add_argument("--smiles", help="a molecule instead of a text, as CCO")
+    parser.add_argument(
+        "--digit", metavar="N", help="a digit instead of a text: 0 to 9, an image of MNIST as test:12, or a file"
+    )
     parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
     parser.add_argument("--words", action="store_true", help="sum up the pieces of a word")
     parser.add_argument("--hide-special", action="store_true", help="leave out [CLS], [SEP] and their like")
@@ -63,10 +72,10 @@ def _explain(given: argparse.Namespace) -> None:
     from ..explain import explain
     from ..loading import load
 
-    texts = _texts(given)
-    task = load(given.model)
-    if len(texts) == 1:
-        found = [explain(task, texts[0], _target(given), given.method, truncate=given.truncate)]
+    inputs, model = _inputs(given, given.file)
+    task = load(model)
+    if len(inputs) == 1:
+        found = [explain(task, inputs[0], _target(given), given.method, truncate=given.truncate)]
     else:
         with progress("explaining") as say:
             done = 0
@@ -74,10 +83,10 @@ def _explain(given: argparse.Namespace) -> None:
             def further(count: int) -> None:
                 nonlocal done
                 done += count
-                say(done, len(texts))
+                say(done, len(inputs))
 
             target = _target(given)
-            found = explain(task, texts, target, given.method, truncate=given.truncate, progress=further)
+            found = explain(task, inputs, target, given.method, truncate=given.truncate, progress=further)
     found = [_shaped(one, given) for one in found]
     if given.json:
         whole = [json.loads(one.to_json()) for one in found]
@@ -97,12 +106,12 @@ def _compare(given: argparse.Namespace) -> None:
     names = given.methods.split(",") if given.methods else list(methods())
     for name in names:
         find(name)
-    text = _read(given.text)
-    task = load(given.model)
+    (one_input,), model = _inputs(given)
+    task = load(model)
     rows: dict[str, Explanation | str] = {}
     for name in names:
         try:
-            rows[name] = _shaped(explain(task, text, _target(given), name, truncate=given.truncate), given)
+            rows[name] = _shaped(explain(task, one_input, _target(given), name, truncate=given.truncate), given)
         except Error as error:
             rows[name] = str(error)
     found = [one for one in rows.values() if isinstance(one, Explanation)]
@@ -129,20 +138,32 @@ def _methods(given: argparse.Namespace) -> None:
         print(f"{name:<14}{summary}" + (f" [{chosen}]" if chosen else ""))
 
 
-def _texts(given: argparse.Namespace) -> list[str]:
-    if (given.text is None) == (given.file is None):
-        raise Error("Give a text, - for standard input, or --file PATH: one of them.")
-    if given.file is None:
-        return [_read(given.text)]
+def _inputs(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
+    """Return what is to be explained, and the model for it."""
+    ways = {"text": given.text, "--file": file, "--smiles": given.smiles, "--digit": given.digit}
+    chosen = [name for name, value in ways.items() if value is not None]
+    if len(chosen) != 1:
+        said = f", not {' and '.join(chosen)}" if chosen else ""
+        raise Error(f"Give a text, - for standard input, --file PATH, --smiles or --digit: one of them{said}.")
+    if given.smiles is not None:
+        return [given.smiles], given.model or MOLECULES
+    if given.digit is not None:
+        from ..datasets.drawn import digit_graph
+
+        return [digit_graph(given.digit)], given.model or DIGITS
+    return ([_read(given.text)] if file is None else _lines(file)), given.model or BUNDLED
+
+
+def _lines(file: Path) -> list[str]:
     try:
-        lines = given.file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise Error(f"--file {given.file}: {error.strerror}.") from None
+        raise Error(f"--file {file}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise Error(f"--file {given.file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
+        raise Error(f"--file {file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
     texts = [line for line in lines if line.strip()]
     if not texts:
-        raise Error(f"--file {given.file} holds no text.")
+        raise Error(f"--file {file} holds no text.")
     return texts
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Any, TypeAlias
 
 from ..errors import Error
+from ..loading import BUNDLED
 from ..training.recipe import EMBEDDINGS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -13,9 +14,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 FORM: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser, default: str | None = BUNDLED, shown: str = BUNDLED) -> None:
     """Add the option that names the model."""
-    parser.add_argument("--model", default="sentiment", help="a folder or hub name (default: the bundled %(default)s)")
+    parser.add_argument("--model", default=default, help=f"a folder or hub name (default: the bundled {shown})")
 
 
 def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS) -> None:

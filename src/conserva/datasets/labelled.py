@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import Error
 
-TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance")
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles")
 """The names under which a column of texts is found, in any case, when none is given."""
 
 LABEL_COLUMNS = ("label", "labels", "sentiment", "class", "target")

@@ -100,6 +100,7 @@ def digits(
     progress: Callable[[int, int], None] | None = None,
     *,
     edges: str = "adjacent",
+    only: int | None = None,
 ) -> list[Graph]:
     """Return images of MNIST as graphs of superpixels.
 
@@ -115,6 +116,8 @@ def digits(
         The folder that holds "mnist/"; the one that CONSERVA_DATA names, if left out.
     progress
         Called with the number of images done and of all, while superpixels are found.
+    only
+        The place of one image in its split, counted from 0: it alone is returned.
     """
     if split not in SPLITS:
         raise Error(f"split={split!r} is unknown: MNIST has {', '.join(SPLITS)}.")
@@ -124,7 +127,11 @@ def digits(
     file = "test" if split == "test" else "train"
     images, labels = _content(_IMAGES[file], folder), _content(_LABELS[file], folder)
     rows = _rows(split, len(images))
-    if count is not None and count < len(rows):
+    if only is not None:
+        if not 0 <= only < len(rows):
+            raise Error(f"only={only} is no image of {split}: it has 0 to {len(rows) - 1}.")
+        rows = rows[only : only + 1]
+    elif count is not None and count < len(rows):
         rows = np.array(sorted(Random(seed).sample(rows.tolist(), count)))
     maps = _kept_maps(file, images, rows, progress)
     return [

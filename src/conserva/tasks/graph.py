@@ -110,7 +110,7 @@ class Graph(Task):
         if isinstance(data, Labelled):
             return data
         if isinstance(data, (str, Path)):
-            return read_labelled(data, text="smiles")
+            return read_labelled(data)
         if not isinstance(data, Sequence) or not data:
             raise Error(f"data={data!r} holds no graphs: give a file, a list of graphs, or a list of (graph, label).")
         if all(isinstance(one, (tuple, list)) and len(one) == 2 for one in data):

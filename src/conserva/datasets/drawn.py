@@ -1,0 +1,88 @@
+"""Digits to try things on: ten that are drawn here with a few strokes each, images of MNIST by number, and files."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import Error
+from .graph import Graph
+from .superpixels import digits, superpixels
+
+Point = tuple[float, float]
+
+PEN = 1.25
+"""Half of the pen's width, in pixels."""
+
+
+def _arc(centre: Point, radii: Point, start: float, end: float) -> list[Point]:
+    """Return points on an ellipse, from one angle to another: 0 is to the right, and they grow clockwise."""
+    angles = np.radians(np.linspace(start, end, 24))
+    (x, y), (wide, high) = centre, radii
+    return [(x + wide * float(np.cos(one)), y + high * float(np.sin(one))) for one in angles]
+
+
+_STROKES: Mapping[int, Sequence[list[Point]]] = {
+    0: [_arc((14, 14), (5.5, 8.5), 0, 360)],
+    1: [[(11.5, 8), (14.5, 5), (14, 23)]],
+    2: [[*_arc((13.5, 9.5), (5, 4.5), 190, 380), (8.5, 22.5), (20, 22)]],
+    3: [_arc((13, 9.5), (5, 4.3), 200, 450), _arc((13, 18.2), (5.8, 4.6), 270, 510)],
+    4: [[(10.5, 5.5), (8, 15), (19.5, 14.5)], [(17, 7), (15.5, 23)]],
+    5: [[(19, 5.5), (11, 5.5), (10, 12.5), *_arc((12.8, 17.2), (5.6, 5.4), 245, 500)]],
+    6: [[(17, 5), (11, 11), *_arc((13.6, 17.6), (4.9, 5), 170, 530)]],
+    7: [[(8, 6), (19.5, 6), (13, 23)]],
+    8: [_arc((14.2, 9.2), (4.2, 4.2), 0, 360), _arc((13.8, 18), (5, 4.8), 0, 360)],
+    9: [_arc((13, 10), (4.8, 4.8), 0, 360), [(17.8, 9.5), (17, 15), (14.5, 23)]],
+}
+"""Digit -> its strokes, in pixels to the right and down."""
+
+
+def drawn_digit(digit: int) -> np.ndarray:
+    """Return one of ten digits as an image like those of MNIST: 28 x 28 bytes, white on black."""
+    if digit not in _STROKES:
+        raise Error(f"digit={digit!r} is none of 0 to 9.")
+    y, x = np.mgrid[:28, :28]
+    far = np.full((28, 28), np.inf)
+    for stroke in _STROKES[digit]:
+        for (ax, ay), (bx, by) in itertools.pairwise(stroke):
+            length = (bx - ax) ** 2 + (by - ay) ** 2
+            share = np.clip(((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length, 0, 1)
+            far = np.minimum(far, np.hypot(x - ax - share * (bx - ax), y - ay - share * (by - ay)))
+    found: np.ndarray = np.rint(255 * np.clip(PEN + 0.5 - far, 0, 1)).astype(np.uint8)
+    return found
+
+
+def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
+    """Return the superpixels of a digit: a drawn one for "7", MNIST's own for "test:12", or those of a file.
+
+    A file is a picture (.png) or an array (.npy) of 28 x 28, white on black.
+    """
+    if re.fullmatch(r"\d", given):
+        return superpixels(drawn_digit(int(given)), name=f"a drawn {given}")
+    if found := re.fullmatch(r"(train|validation|test):(\d+)", given):
+        split, number = found[1], int(found[2])
+        graphs = digits(split, folder=folder, only=number)
+        return graphs[0]
+    path = Path(given).expanduser()
+    if not path.is_file():
+        raise Error(f"{given!r} is no digit: give 0 to 9, an image of MNIST as test:12, or a file of 28 x 28 pixels.")
+    return superpixels(_image(path), name=path.name)
+
+
+def _image(path: Path) -> np.ndarray:
+    try:
+        if path.suffix == ".npy":
+            found: np.ndarray = np.load(path, allow_pickle=False)
+            return found
+        from PIL import Image
+
+        with Image.open(path) as picture:
+            return np.asarray(picture.convert("L"))
+    except ImportError:
+        raise Error(f"{str(path)!r} needs pillow to be read: pip install 'conserva[graphs]'.") from None
+    except (OSError, ValueError) as error:
+        raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {error}") from None
