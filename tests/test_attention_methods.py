@@ -290,3 +290,57 @@ def test_side_by_side_maps_are_no_stack() -> None:
     assert len(attend(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0).maps) == 2
     with pytest.raises(Error, match="several side by side"):
         find("rollout").apply(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0)
+
+
+class Thrifty(TwoSequences):
+    """Two layers of words, of which some places alone look in the second."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, input_ids: Tensor, *_: Any) -> Tensor:  # type: ignore[override]
+        x = self.words(input_ids)
+        x = x + self.look("t1", x, x)
+        if self.way == "all":
+            x = (x + self.look("t2", x, x))[:, 2]
+        elif self.way == "one":
+            x = (x[:, 2:3] + self.look("t2", x[:, 2:3], x))[:, 0]
+        elif self.way == "two":
+            x = (x[:, [2, 0]] + self.look("t2", x[:, [2, 0]], x)).sum(1)
+        elif self.way == "two into one":
+            x = x[:, 0] + self.look("t2", x[:, :2], x).sum(1)
+        elif self.way == "below":
+            y = x[:, :1] + self.look("t2", x[:, :1], x)
+            x = torch.cat([y, x[:, 1:]], 1)
+            x = (x + self.look("t3", x, x))[:, 0]
+        elif self.way == "no skip":
+            x = self.look("t2", x[:, :1], x)[:, 0]
+        else:  # the mean of all places looks
+            x = x.mean(1) + self.look("t2", x.mean(1, keepdim=True), x)[:, 0]
+        return self.out(x)
+
+
+ON_MAPS = ("a-last", "rollout", "a-flow", "gae", "chefer", "partial-lrp", "attn-gradcam")
+
+
+@pytest.mark.parametrize("method", ON_MAPS)
+def test_one_place_that_looks_alone_is_found_wherever_it_stands(method: str) -> None:
+    ids = torch.randint(0, 40, (3, 5), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    model = shake(Thrifty("one"), 0.5).double()
+    one = find(method).apply(model, {"input_ids": ids}, [0, 1, 0]).scores["input_ids"]
+    model.way = "all"
+    every = find(method).apply(model, {"input_ids": ids}, [0, 1, 0]).scores["input_ids"]
+    torch.testing.assert_close(one, every, rtol=1e-9, atol=1e-10)
+    assert every.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("way", ["two", "two into one", "below", "no skip", "mean"])
+@pytest.mark.parametrize("method", ON_MAPS)
+def test_places_that_look_alone_are_refused_where_it_is_not_known_which(method: str, way: str) -> None:
+    model, ids = shake(Thrifty(way), 0.5).double(), torch.randint(0, 40, (2, 5))
+    says = "cannot be followed from layer to layer" if method == "gae" else f"{method} needs every layer to look from"
+    says = "2 places for 5 tokens" if way.startswith("two") else says
+    with pytest.raises(Error, match=says):
+        find(method).apply(model, {"input_ids": ids}, [0, 1])

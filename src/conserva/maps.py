@@ -122,15 +122,20 @@ class MapRecorder(Propagation):
 
     def leaks(self, number: Tensor, read: Tensor) -> bool:
         """Tell whether, with all attention cut off, a target still depends on other places than those it reads."""
+        reached = self.reached(number).values()
+        return bool(read.all()) or any(one.shape != read.shape or bool((one & ~read).any()) for one in reached)
+
+    def reached(self, number: Tensor) -> dict[str, Tensor]:
+        """Return the inputs that a target depends on with all attention cut off, and at which places."""
+        leaves = self.sources.leaves if self.sources is not None else {}
         cut = [node.register_prehook(lambda grads: tuple(map(torch.zeros_like, grads))) for node in self.barriers]
         try:
-            leaves = list(self.sources.leaves.values()) if self.sources is not None else []
-            grads = [grad for grad in self.gradient(number.sum(), leaves, keep=True) if grad is not None]
+            grads = self.gradient(number.sum(), list(leaves.values()), keep=True)
         finally:
             for handle in cut:
                 handle.remove()
-        reached = [grad.ne(0).any(-1) for grad in grads if grad.any()]
-        return bool(read.all()) or any(one.shape != read.shape or bool((one & ~read).any()) for one in reached)
+        found = zip(leaves, grads, strict=True)
+        return {name: grad.ne(0).any(-1) for name, grad in found if grad is not None and grad.any()}
 
     def record(
         self, product: int, out: Tensor, operand: Tensor, is_first: bool, value: Tensor, shaped: Callable[..., Any]

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from .attribution import Attribution
 Places: TypeAlias = frozenset[str]
 """A sequence of places, known by the inputs it is made of."""
 
+Rows: TypeAlias = Literal["read", "all"]
+"""`read`: the places that the target reads, as the class token. `all`: sums over all, as in Ali et al.'s code."""
+
 
 @dataclass(frozen=True)
 class Attended:
@@ -40,6 +43,8 @@ class Attended:
     """Sequence that the target reads -> at which places, samples x places."""
     written: frozenset[int]
     """The numbers of the maps that were added to the sequences which the target reads."""
+    narrow: Mapping[int, Tensor]
+    """Number of a map with one query alone -> at which place of the sequence that stands, samples x places."""
 
     @cached_property
     def maps_by_number(self) -> dict[int, Map]:
@@ -62,10 +67,17 @@ class Attended:
 
     def probabilities(self, one: Map) -> Tensor:
         """Return a map as samples x heads x queries x keys, in float32 or wider."""
-        return in_float32(one.probabilities)
+        return self.widened(one, in_float32(one.probabilities))
 
-    def stack(self, method: str) -> list[Map]:
-        """Return the maps if they are layers in which one sequence looks at itself; else say why they are not."""
+    def widened(self, one: Map, x: Tensor) -> Tensor:
+        """Return what belongs to a map, samples x heads x queries x keys, with zeros for places that did not look."""
+        return _widened(x, self.narrow.get(one.number))
+
+    def stack(self, method: str, rows: Rows = "read") -> list[Map]:
+        """Return the maps if they are layers in which one sequence looks at itself; else say why they are not.
+
+        Where a method takes the rows of all places, all of them must have looked.
+        """
         name = type(self.model).__name__
         if len({one.query.sequence for one in self.maps}) > 1 or not all(one.is_self for one in self.maps):
             raise NotApplicable(
@@ -75,8 +87,14 @@ class Attended:
         sizes = {tuple(self.probabilities(one).shape[2:]) for one in self.maps}
         if len(sizes) > 1 or len(set(next(iter(sizes)))) > 1:
             raise NotApplicable(
-                f"{method} needs every layer to look from all places at all places; in {name} the maps have "
+                f"{method} needs every layer to look from all places at all places, or the last one from the one place "
+                f"that the target reads; in {name} the maps have "
                 f"{', '.join(f'{q} x {k}' for q, k in sorted(sizes))} places."
+            )
+        if rows == "all" and self.narrow:
+            raise NotApplicable(
+                f"{method} sums over the rows of all places, but the last layer of {name} looks from one place alone, "
+                f"the one that the target reads. {method.partition(':')[0]} without this option takes that row."
             )
         for below, above in itertools.pairwise(self.maps):
             if below.number not in above.query.written:
@@ -125,9 +143,10 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
                 "that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
             )
         mixing = recorder.mixing()
+        narrow = _narrow(recorder, number, maps, written)
         found = recorder.gradient(in_float32(number).sum(), [one.operand for one in maps], keep=bool(mixing))
     gradients = {
-        one.number: in_float32(one.shaped(torch.zeros_like(one.operand) if grad is None else grad))
+        one.number: _widened(in_float32(one.shaped(_or_zeros(grad, one.operand))), narrow.get(one.number))
         for one, grad in zip(maps, found, strict=True)
     }
     read = {}
@@ -146,7 +165,36 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
             "tell the whole. Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
         )
     logits = classes_of(output, samples)
-    return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written)
+    return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written, narrow)
+
+
+def _narrow(recorder: MapRecorder, number: Tensor, maps: Sequence[Map], written: frozenset[int]) -> dict[int, Tensor]:
+    """Return the maps with one query alone whose place is known, and that place, samples x places.
+
+    A model may leave out of its last layer what nobody reads. With all attention cut off, the target then reaches one
+    place of the sequence by the skip connections, the one that the map was added to. Of several places it would not
+    be known which query is whose, and under a further layer places that did not look would count.
+    """
+    below = {other for one in maps for other in one.query.written | one.key.written}
+    found = {}
+    for one in maps:
+        samples, _, queries, keys = one.probabilities.shape
+        if one.is_self and queries == 1 < keys and one.number in written - below:
+            reached = recorder.reached(number)
+            own = [places for name, places in reached.items() if name.partition("#")[0] in one.key.sequence]
+            if own and all(places.shape == (samples, keys) for places in own):
+                places = torch.stack(own).any(0)
+                if bool((places.sum(1) == 1).all()):
+                    found[one.number] = places
+    return found
+
+
+def _widened(x: Tensor, places: Tensor | None) -> Tensor:
+    return x if places is None else torch.where(places[:, None, :, None], x, torch.zeros_like(x))
+
+
+def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
+    return torch.zeros_like(x) if grad is None else grad
 
 
 def _refuse_windows(call: Inputs, maps: Sequence[Map], gradients: Mapping[int, Tensor]) -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .attended import Attended, attend, row_means
+from .attended import Attended, Rows, attend, row_means
 from .attribution import Attribution
 from .flow import attention_flows
-
-Rows: TypeAlias = Literal["read", "all"]
-"""`read`: the places that the target reads, as the class token. `all`: sums over all, as in Ali et al.'s code."""
 
 
 def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
     """Return the attention of the last layer, averaged over heads."""
     attended = attend(model, inputs, target)
-    maps = attended.stack("a-last")
+    maps = attended.stack(_named("a-last", rows), rows)
     return _read(attended, attended.probabilities(maps[-1]).mean(1), rows)
 
 
@@ -27,7 +24,7 @@ def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows
     """Return attention rollout (Abnar & Zuidema 2020): the product of all layers, residual connections included."""
     attended = attend(model, inputs, target)
     product: Tensor | None = None
-    for layer in layers(attended, "rollout"):
+    for layer in layers(attended, "rollout", rows):
         product = layer if product is None else layer @ product
     assert product is not None
     return _read(attended, product, rows)
@@ -39,7 +36,7 @@ def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows:
     With rows=all the flows of every place are scaled to sum to 1 and added up, as Ali et al.'s code has it.
     """
     attended = attend(model, inputs, target)
-    stack = torch.stack(layers(attended, "a-flow"), 1).double().cpu()
+    stack = torch.stack(layers(attended, "a-flow", rows), 1).double().cpu()
     chosen = attended.rows() if rows == "read" else attended.real(stack.shape[-1])
     sources = [places.nonzero().flatten().tolist() for places in chosen.cpu()]
     each = [torch.from_numpy(flows) for flows in attention_flows([sample.numpy() for sample in stack], sources)]
@@ -48,14 +45,18 @@ def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows:
     return attended.attribution({sequence: torch.stack(scores).to(attended.output)})
 
 
-def layers(attended: Attended, method: str) -> list[Tensor]:
+def layers(attended: Attended, method: str, rows: Rows) -> list[Tensor]:
     """Return every layer's attention, averaged over heads, with the residual connection: rownorm(A + I)."""
     found = []
-    for one in attended.stack(method):
+    for one in attended.stack(_named(method, rows), rows):
         joint = attended.probabilities(one).mean(1)
         joint = joint + torch.eye(joint.shape[-1]).to(joint)
         found.append(joint / joint.sum(-1, keepdim=True))
     return found
+
+
+def _named(method: str, rows: Rows) -> str:
+    return method if rows == "read" else f"{method}:rows={rows}"
 
 
 def _read(attended: Attended, matrix: Tensor, rows: Rows) -> Attribution:

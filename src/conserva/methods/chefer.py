@@ -91,7 +91,7 @@ def _explain(method: str, model: nn.Module, inputs: Any, target: Any, aggregate:
 
 
 def map_relevance(attended: Attended, target: Any) -> list[Tensor]:
-    """Return the relevance of each attention map, carried down from 1 at the target."""
+    """Return the relevance of each attention map, widened like the map itself, carried down from 1 at the target."""
     call, model = attended.call, attended.model
     with torch.inference_mode(False), torch.enable_grad():
         sources = Sources(dict(model.named_modules()), call.features(), True, ())
@@ -100,4 +100,7 @@ def map_relevance(attended: Attended, target: Any) -> list[Tensor]:
         factors = [carrier.factors[one.product] for one in attended.maps]
         operands = [pair[0] if one.is_first else pair[1] for one, pair in zip(attended.maps, factors, strict=True)]
         found = torch.autograd.grad(in_float32(number).sum(), operands)
-    return [in_float32(one.shaped(relevance)) for one, relevance in zip(attended.maps, found, strict=True)]
+    return [
+        attended.widened(one, in_float32(one.shaped(relevance)))
+        for one, relevance in zip(attended.maps, found, strict=True)
+    ]

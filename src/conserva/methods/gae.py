@@ -89,7 +89,7 @@ def _normalised(relevance: Tensor) -> Tensor:
 
 def _weighted_rollout(attended: Attended) -> Attribution:
     product: Tensor | None = None
-    for one in attended.stack("gae:variant=rollout"):
+    for one in attended.stack("gae:variant=rollout", rows="all"):
         joint = weighted(attended, one)
         joint = joint + torch.eye(joint.shape[-1]).to(joint)
         joint = joint / joint.sum(-1, keepdim=True)
