@@ -70,7 +70,7 @@ class Explanation:
         )
 
     def visible(self) -> Explanation:
-        """Return the same explanation without the features that the tokenizer added."""
+        """Return the same explanation without the features that are none of the input's own."""
         keep = [i for i, special in enumerate(self.special) if not special]
         return replace(
             self,

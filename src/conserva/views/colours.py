@@ -16,8 +16,9 @@ RGB = tuple[int, int, int]
 
 
 def scale_of(explanations: Iterable[Explanation]) -> float:
-    """Return the largest score, which the full colours stand for."""
-    return max((abs(score) for one in explanations for score in one.scores), default=0.0) or 1.0
+    """Return the largest score, which the full colours stand for; of a graph's virtual node nothing is coloured."""
+    shown = (one if one.picture is None else one.visible() for one in explanations)
+    return max((abs(score) for one in shown for score in one.scores), default=0.0) or 1.0
 
 
 def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:

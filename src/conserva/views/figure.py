@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error
 from ..explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .pictures import card, card_svg, gallery, gallery_drawing
+from .shapes import UNITS_PER_INCH, paint
 from .wording import ENTRIES, caption, number, scale_line
 
 if TYPE_CHECKING:
@@ -18,15 +20,13 @@ WIDTH, LINE = 8.0, 0.34  # inches
 
 
 def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
-    """Draw explanations one below the other and save them; the ending of the name says as what."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Error("A picture needs matplotlib: pip install 'conserva[figures]'.") from None
-
-    figure = Figure(figsize=(WIDTH, 1.0), dpi=200)
-    FigureCanvasAgg(figure)
+    """Draw explanations and save them; the ending of the name says as what. Texts stand one below the other; of graphs
+    the methods stand beside each other, and the inputs one below the other.
+    """
+    if any(one.picture is not None for one in explanations):
+        _draw_pictures(explanations, Path(path))
+        return
+    figure = _figure(WIDTH, 1.0)
     lines = [_lay_out(figure, one) for one in explanations]
     heights = [LINE * (len(rows) + 2.5) for rows in lines]
     figure.set_size_inches(WIDTH, sum(heights))
@@ -38,6 +38,31 @@ def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
         axes.axis("off")
         _draw_one(axes, one, rows)
         top -= share
+    figure.savefig(path)
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise Error("A picture needs matplotlib: pip install 'conserva[figures]'.") from None
+    figure = Figure(figsize=(width, height), dpi=200)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _draw_pictures(explanations: Sequence[Explanation], path: Path) -> None:
+    alone = len(explanations) == 1
+    if path.suffix == ".svg":
+        path.write_text(card_svg(explanations[0]) if alone else gallery(explanations), encoding="utf-8")
+        return
+    drawing = card(explanations[0]) if alone else gallery_drawing(explanations)
+    figure = _figure(drawing.width / UNITS_PER_INCH, drawing.height / UNITS_PER_INCH)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+    axes.axis("off")
+    paint(drawing, axes)
     figure.savefig(path)
 
 

@@ -7,6 +7,9 @@ from html import escape
 
 from ..explanation import Explanation
 from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
+from .nodes import called, counted, strongest, virtual_node
+from .pictures import svg
+from .shapes import NAMESPACE
 from .wording import ENTRIES, caption, ledger_line, number
 
 STYLE = """
@@ -22,10 +25,23 @@ display:inline-block;white-space:pre-wrap;unicode-bidi:isolate}
 .conserva .key{display:inline-block;width:.8em;height:.8em;border-radius:.15em;margin:0 .35em 0 .9em}
 .conserva .scale{display:inline-block;width:9rem;height:.7em;margin:0 .5em;border-radius:.2em;
 background:linear-gradient(90deg,#2166ac,var(--ground,#fff),#b2182b);border:1px solid #ccc}
+.conserva .pictured{display:inline-block;vertical-align:top;width:28rem;max-width:100%;margin-right:1.5rem}
+.conserva .picture{margin:.4rem 0}
+.conserva .picture svg{display:block;max-width:100%;height:auto}
+.conserva [data-node]:hover{stroke:#000;stroke-width:2;vector-effect:non-scaling-stroke}
+.conserva .input{overflow-wrap:anywhere}
+.conserva .white{--ground:#fff}
+.conserva .white .token{background:var(--l);color:var(--li)}
+.conserva details{font-size:.85rem;margin:.3rem 0 .6rem}
+.conserva summary{cursor:pointer}
+.conserva .list{max-height:18rem;overflow:auto}
+.conserva td{padding:0 1.2rem 0 0;font-variant-numeric:tabular-nums}
+.conserva td+td{text-align:right}
 @media (prefers-color-scheme:dark){
 .conserva{color:#f2f2f2;--ground:#16181d}.conserva .token{background:var(--d);color:var(--di)}
 .conserva .note{color:#b3b3b3}.conserva .bar{background:#333}.conserva .scale{border-color:#444}}
-@media print{.conserva .token{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+@media print{.conserva .pictured{break-inside:avoid}
+.conserva .picture,.conserva .token{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 
 PAGE = """<!doctype html>
@@ -62,6 +78,8 @@ def fragment(explanations: Sequence[Explanation], refused: Mapping[str, str] | N
 
 
 def _section(one: Explanation) -> str:
+    if one.picture is not None:
+        return _pictured(one)
     scale = scale_of([one])
     tokens = "".join(
         _token(feature, score, special, scale)
@@ -72,15 +90,45 @@ def _section(one: Explanation) -> str:
             "<section>",
             f"<h2>{escape(caption(one))}</h2>",
             f'<p class="tokens">{tokens}</p>',
-            f'<p class="note">{number(-scale)}<span class="scale"></span>{number(scale)} '
-            "red for, blue against; point at a word for its number</p>",
+            _legend(scale, "a word"),
             _ledger(one),
             "</section>",
         ]
     )
 
 
-def _token(feature: str, score: float, special: bool, scale: float) -> str:
+def _pictured(one: Explanation) -> str:
+    """Return a graph: its picture, the virtual node beside it, and all nodes as a list."""
+    scale, name = scale_of([one]), called(one)
+    chips = "".join(_token(node, score, True, scale, f" {number(score)}") for node, score in virtual_node(one))
+    rows = "".join(
+        f'<tr><td>{escape(node)}</td><td data-score="{score:.6g}">{number(score)}</td></tr>'
+        for node, score in strongest(one)
+    )
+    return "\n".join(
+        [
+            '<section class="pictured">',
+            f"<h2>{escape(caption(one))}</h2>",
+            f'<p class="note input">{escape(one.text)}</p>',
+            f'<div class="picture">{svg(one, scale).replace(NAMESPACE, "")}</div>',
+            *([f'<p class="tokens white">{chips}</p>'] if chips else []),
+            _legend(scale, f"{'an' if name[0] in 'aeiou' else 'a'} {name}", " white"),
+            f'<details>\n<summary>{counted(one)}, the largest scores first</summary>\n<div class="list" tabindex="0" '
+            f'role="region" aria-label="scores"><table>\n{rows}\n</table></div>\n</details>',
+            _ledger(one),
+            "</section>",
+        ]
+    )
+
+
+def _legend(scale: float, unit: str, ground: str = "") -> str:
+    return (
+        f'<p class="note">{number(-scale)}<span class="scale{ground}"></span>{number(scale)} '
+        f"red for, blue against; point at {unit} for its number</p>"
+    )
+
+
+def _token(feature: str, score: float, special: bool, scale: float, said: str = "") -> str:
     light, dark = shade(score, scale, LIGHT), shade(score, scale, DARK)
     colours = (
         f"--l:{hexadecimal(light)};--li:{hexadecimal(ink(light))};--d:{hexadecimal(dark)};--di:{hexadecimal(ink(dark))}"
@@ -89,7 +137,7 @@ def _token(feature: str, score: float, special: bool, scale: float) -> str:
     label = f"{escape(feature, quote=True)} {number(score)}"
     return (
         f'<span class="{kind}" tabindex="0" style="{colours}" data-score="{score:.6g}" title="{label}" '
-        f'dir="auto">{escape(feature)}</span>'
+        f'dir="auto">{escape(feature)}{said}</span>'
     )
 
 

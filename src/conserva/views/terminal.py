@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from ..explanation import Explanation
+from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .nodes import called, virtual_node
 from .wording import ENTRIES, caption, ledger_line, number, scale_line
 
 BAR = 36
@@ -23,9 +25,10 @@ def show(explanations: Sequence[Explanation], console: Console | None = None) ->
 
 
 def view(one: Explanation, console: Console) -> RenderableType:
-    """Return one explanation: caption, coloured tokens, the scale, the ledger."""
+    """Return one explanation: caption, coloured tokens or a picture, the scale, the ledger."""
     scale = scale_of([one])
-    lines: list[RenderableType] = [Line(caption(one), style="bold"), tokens(one, scale, console)]
+    lines: list[RenderableType] = [Line(caption(one), style="bold")]
+    lines += [tokens(one, scale, console)] if one.picture is None else picture(one, scale, console)
     lines.append(Line(scale_line(scale), style="dim"))
     if one.ledger is not None:
         lines.append(ledger_bar(one))
@@ -37,8 +40,8 @@ def tokens(one: Explanation, scale: float, console: Console) -> Line:
     """Return the tokens on their colours; where a terminal has no shades, with their numbers."""
     line = Line()
     for feature, score in zip(one.features, one.scores, strict=True):
-        if console.color_system not in ("truecolor", "256"):
-            line.append(f"{feature}({number(score)}) ", style="red" if score > 0 else "blue" if score < 0 else "")
+        if not has_shades(console):
+            line.append(f"{feature}({number(score)}) ", style=sign(score))
             continue
         background = shade(score, scale)
         line.append(f" {feature} ", style=f"{hexadecimal(ink(background))} on {hexadecimal(background)}")
@@ -60,17 +63,26 @@ def ledger_bar(one: Explanation) -> Line:
 def compare(rows: Mapping[str, Explanation | str], console: Console | None = None) -> None:
     """Print one row for each method; a method that does not apply says why."""
     console = console or Console()
+    first = next((one for one in rows.values() if isinstance(one, Explanation)), None)
+    pictures = first is not None and first.picture is not None
+    shown = f"largest scores ({called(first)})" if first is not None and pictures else "tokens"
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
-    for title in ("method", "tokens", "sum", "gap"):
+    for title in ("method", shown, *(["virtual\nnode"] if pictures else []), "sum", "gap"):
         table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
     for name, one in rows.items():
         if isinstance(one, str):
-            table.add_row(name, Line(one, style="dim"), "", "")
+            table.add_row(name, Line(one, style="dim"))
             continue
+        scale = scale_of([one])
+        cells = [tokens(one, scale, console)] if one.picture is None else _picture_cells(one, scale, console)
         gap = "" if one.ledger is None else number(one.ledger.gap)
-        table.add_row(name, tokens(one, scale_of([one]), console), number(sum(one.scores)), gap)
-    first = next((one for one in rows.values() if isinstance(one, Explanation)), None)
+        table.add_row(name, *cells, number(sum(one.scores)), gap)
     if first is not None:
         console.print(Line(f"{first.target}: {number(first.output)} · {first.model}", style="bold"))
     console.print(table)
     console.print(Line("each row on its own scale, red for, blue against", style="dim"))
+
+
+def _picture_cells(one: Explanation, scale: float, console: Console) -> list[Line]:
+    apart = Line(" ").join(scored("", score, scale, console) for _, score in virtual_node(one))
+    return [summary(one, scale, console), apart]

@@ -14,8 +14,17 @@ def number(value: float) -> str:
 
 def caption(explanation: Explanation) -> str:
     """Say what was explained, by which method, on which model."""
+    return f"{_score(explanation)} · {explanation.method} · {explanation.model}"
+
+
+def outcome(explanation: Explanation) -> str:
+    """Say what was explained on which model, where several methods explain it."""
+    return f"{_score(explanation)} · {explanation.model}"
+
+
+def _score(explanation: Explanation) -> str:
     sure = "" if explanation.probability is None else f", probability {explanation.probability:.1%}"
-    return f"{explanation.target}: {number(explanation.output)}{sure} · {explanation.method} · {explanation.model}"
+    return f"{explanation.target}: {number(explanation.output)}{sure}"
 
 
 def ledger_line(explanation: Explanation) -> str:

@@ -1,0 +1,190 @@
+"""Pictures of explained graphs: one alone, with its caption and its books, or all methods of an input in a row."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ..errors import Error
+from ..explanation import Explanation
+from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .molecule import molecule_drawing
+from .nodes import kind_of, label, virtual_node
+from .shapes import NOTE, Drawing, Placed, Shape, Words, rectangle
+from .shapes import svg as drawn
+from .superpixels import superpixels_drawing
+from .wording import ENTRIES, caption, ledger_line, number, outcome, scale_line
+
+KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {
+    "molecule": molecule_drawing,
+    "superpixels": superpixels_drawing,
+}
+ZOOM, NARROWEST = 0.6, 150.0
+"""The size of a picture in a row, and the least room for it: names must fit beneath."""
+
+ACROSS = 1640
+"""A row goes on below where it would be wider."""
+
+_CARD = 460.0  # wide at least, so that captions and books have room
+_EDGE, _GAP, _LETTER = 16.0, 14.0, 0.6  # the last: the width of a letter, as a share of its size
+
+
+def svg(explanation: Explanation, scale: float | None = None) -> str:
+    """Return the picture of an explanation as SVG; the largest score is a full colour if no scale is given."""
+    return drawn(_coloured(explanation, scale or scale_of([explanation])), label(explanation))
+
+
+def _coloured(explanation: Explanation, scale: float | None) -> Drawing:
+    return KINDS[kind_of(explanation)](explanation, scale)
+
+
+# All methods of an input in a row
+
+
+def row_of_pictures(explanations: Sequence[Explanation]) -> str:
+    """Return one input as SVG: first without colours, then as each method explains it, each on its own scale."""
+    rows = _rows(explanations)
+    if len(rows) != 1:
+        raise Error(f"{len(rows)} inputs, or targets, or models, are no single row: gallery() has a row for each.")
+    return gallery(explanations)
+
+
+def gallery(explanations: Sequence[Explanation]) -> str:
+    """Return a row of pictures for each input, one below the other, as SVG; a method has the same place in all."""
+    return drawn(gallery_drawing(explanations), " ".join(label(one) for one in explanations))
+
+
+def gallery_drawing(explanations: Sequence[Explanation]) -> Drawing:
+    """Return what `gallery` shows."""
+    methods = list(dict.fromkeys(one.method for one in explanations))
+    rows = [(row, _panels(row, methods)) for row in _rows(explanations)]
+    wide = max(panel.width for _, panels in rows for panel in panels.values())
+    columns = max(1, min(len(methods) + 1, int(ACROSS // (wide + _GAP))))
+    width = columns * (wide + _GAP) - _GAP
+    parts: list[Shape | Words | Placed] = []
+    top = _EDGE
+    for row, panels in rows:
+        first = next(iter(row.values()))
+        parts.append(Words(_EDGE, top + 12, _cut(f"{outcome(first)} · {first.text}", width, 12), bold=True))
+        top += 22
+        high = max(panel.height for panel in panels.values())
+        for place, panel in panels.items():
+            down, right = divmod(place, columns)
+            middle = (wide - panel.width) / 2
+            parts.append(Placed(_EDGE + middle + right * (wide + _GAP), top + down * (high + _GAP), 1, panel))
+        top += (max(panels) // columns + 1) * (high + _GAP) + 6
+    own = "each picture on its own scale, from blue (against) to red (for)"
+    return Drawing(width + 2 * _EDGE, top + 16, (*parts, Words(_EDGE, top + 2, own, 10, NOTE)))
+
+
+def _panels(row: Mapping[str, Explanation], methods: Sequence[str]) -> dict[int, Drawing]:
+    """Return the pictures of an input by their places: the input itself, then each method in its column."""
+    coloured = {1 + methods.index(method): _panel(one, scale_of([one])) for method, one in row.items()}
+    return {0: _panel(next(iter(row.values())), None), **coloured}
+
+
+def _rows(explanations: Iterable[Explanation]) -> list[dict[str, Explanation]]:
+    """Return for each input its explanations by method."""
+    rows: list[dict[str, Explanation]] = []
+    for one in explanations:
+        for row in rows:
+            first = next(iter(row.values()))
+            if one.method not in row and all(
+                getattr(one, name) == getattr(first, name) for name in ("text", "picture", "target", "model")
+            ):
+                row[one.method] = one
+                break
+        else:
+            rows.append({one.method: one})
+    if not rows:
+        raise Error("There is no explanation to draw: give one at least.")
+    return rows
+
+
+def _panel(one: Explanation, scale: float | None) -> Drawing:
+    """Return a picture with the method's name beneath it, or the input if there is no scale."""
+    picture = _coloured(one, scale)
+    wide, high = max(NARROWEST, ZOOM * picture.width), ZOOM * picture.height
+    middle, name = wide / 2, "input" if scale is None else _cut(one.method, wide, 12)
+    parts: list[Shape | Words | Placed] = [Placed(middle - ZOOM * picture.width / 2, 0, ZOOM, picture)]
+    parts.append(Words(middle, high + 14, name, anchor="middle"))
+    if scale is not None:
+        said = [f"±{number(scale)[1:]}", *(f"{node} {number(score)}" for node, score in virtual_node(one))]
+        parts.append(Words(middle, high + 28, " · ".join(said), 9.5, NOTE, "middle"))
+    return Drawing(wide, high + 32, tuple(parts))
+
+
+# One alone
+
+
+def card(one: Explanation) -> Drawing:
+    """Return a picture between its caption and its scale, its virtual node and its books."""
+    scale = scale_of([one])
+    picture = _coloured(one, scale)
+    width = max(picture.width, _CARD)
+    lines = [(line, 12.0, True) for line in _wrapped(caption(one), width, 12)]
+    lines += [(line, 10.0, False) for line in _wrapped(one.text, width, 10)]
+    parts: list[Shape | Words | Placed] = []
+    y = _EDGE
+    for line, size, bold in lines:
+        y += size * 1.35
+        parts.append(Words(_EDGE, y, line, size, NOTE if not bold else "#1a1a1a", bold=bold))
+    parts.append(Placed(_EDGE + (width - picture.width) / 2, y + 8, 1, picture))
+    y += picture.height + 24
+    parts += [*_scale_bar(scale, y), *_chips(one, scale, y)]
+    y += 34
+    parts += _books(one, y, width)
+    return Drawing(width + 2 * _EDGE, y + (40 if one.ledger else 18), tuple(parts))
+
+
+def card_svg(one: Explanation) -> str:
+    """Return the same as SVG."""
+    return drawn(card(one), f"{label(one)} {scale_line(scale_of([one]))}. {ledger_line(one)}.")
+
+
+def _scale_bar(scale: float, y: float) -> Iterator[Shape | Words]:
+    steps, wide, left = 41, 3.0, _EDGE + 88
+    yield Words(left - 6, y + 9, f"against {number(-scale)}", 10, NOTE, "end")
+    for step in range(steps):  # each goes on to the end, so that no seams show
+        colour = hexadecimal(shade(step / (steps - 1) * 2 - 1, 1))
+        yield Shape(rectangle(left + step * wide, y, (steps - step) * wide, 10), colour)
+    yield Shape(rectangle(left, y, steps * wide, 10), stroke="#cccccc", width=0.6)
+    yield Words(left + steps * wide + 6, y + 9, f"{number(scale)} for", 10, NOTE)
+
+
+def _chips(one: Explanation, scale: float, y: float) -> Iterator[Shape | Words]:
+    left = _EDGE + 300
+    for name, score in virtual_node(one):
+        background = shade(score, scale)
+        said = f"{name} {number(score)}"
+        wide = len(said) * 11 * _LETTER + 14
+        yield Shape(rectangle(left, y - 5, wide, 20), hexadecimal(background), "#cccccc", 0.6)
+        yield Words(left + wide / 2, y + 9, said, 11, hexadecimal(ink(background)), "middle")
+        left += wide + 8
+
+
+def _books(one: Explanation, y: float, width: float) -> Iterator[Shape | Words]:
+    if one.ledger is None:
+        yield Words(_EDGE, y + 4, ledger_line(one), 10, NOTE)
+        return
+    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+    total, x = sum(sizes.values()) or 1.0, _EDGE
+    for name, size in sizes.items():
+        yield Shape(rectangle(x, y, width * size / total, 10), LEDGER[name])
+        x += width * size / total
+    x = _EDGE
+    for name in ENTRIES:
+        said = f"{name} {number(getattr(one.ledger, name))}"
+        yield Shape(rectangle(x, y + 17, 8, 8), LEDGER[name])
+        yield Words(x + 12, y + 25, said, 9.5, NOTE)
+        x += 12 + len(said) * 9.5 * _LETTER + 8
+    yield Words(x, y + 25, f"= {number(one.output)}", 9.5, NOTE)
+
+
+def _cut(text: str, width: float, size: float) -> str:
+    most = int(width / (size * _LETTER))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _wrapped(text: str, width: float, size: float) -> list[str]:
+    return textwrap.wrap(text, int(width / (size * _LETTER))) or [""]

@@ -1,0 +1,204 @@
+"""Drawings as lists of shapes and words, which a page and a figure show alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.path import Path
+
+INK, NOTE = "#1a1a1a", "#595959"
+ROUND = 10
+"""The radius of the corners of the white ground, which keeps a drawing readable on a dark page."""
+
+NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
+"""What files need and pages know."""
+
+UNITS_PER_INCH = 96
+_KAPPA = 0.5523  # four cubic curves with handles of this length are a circle, to a thousandth of its radius
+_TOKEN = re.compile(r"[A-Za-z]|-?[0-9.]+(?:e-?[0-9]+)?")
+Point = tuple[float, float]
+_ARGUMENTS = {"M": 2, "L": 2, "H": 1, "V": 1, "Q": 4, "C": 6, "Z": 0}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A path in SVG's absolute commands M, L, H, V, Q, C and Z; if it is of a node, with what to say of it."""
+
+    path: str
+    fill: str = "none"
+    stroke: str = "none"
+    width: float = 0.0
+    opacity: float = 1.0
+    node: int | None = None
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Words:
+    """One line of text: where it starts, ends or has its middle, and its base line."""
+
+    x: float
+    y: float
+    text: str
+    size: float = 12.0
+    colour: str = INK
+    anchor: str = "start"
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A drawing inside another one."""
+
+    x: float
+    y: float
+    zoom: float
+    drawing: Drawing
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn, first things undermost."""
+
+    width: float
+    height: float
+    parts: tuple[Shape | Words | Placed, ...]
+
+
+def circle(x: float, y: float, radius: float) -> str:
+    """Return the path of a circle."""
+    r, k = radius, radius * _KAPPA
+    curves = (
+        (x + r, y + k, x + k, y + r, x, y + r),
+        (x - k, y + r, x - r, y + k, x - r, y),
+        (x - r, y - k, x - k, y - r, x, y - r),
+        (x + k, y - r, x + r, y - k, x + r, y),
+    )
+    return f"M{_short(x + r)} {_short(y)}" + "".join("C" + " ".join(map(_short, curve)) for curve in curves) + "Z"
+
+
+def rectangle(x: float, y: float, width: float, height: float) -> str:
+    """Return the path of a rectangle."""
+    return f"M{_short(x)} {_short(y)}H{_short(x + width)}V{_short(y + height)}H{_short(x)}Z"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def extent(shapes: Iterable[Shape]) -> tuple[float, float, float, float]:
+    """Return left, top, right and bottom of shapes, with the handles of their curves and their lines."""
+    across: list[float] = []
+    down: list[float] = []
+    for shape in shapes:
+        for x, y in (point for _, points in commands(shape.path) for point in points):
+            across += (x - shape.width / 2, x + shape.width / 2)
+            down += (y - shape.width / 2, y + shape.width / 2)
+    return min(across), min(down), max(across), max(down)
+
+
+# As SVG
+
+
+def svg(drawing: Drawing, label: str) -> str:
+    """Return a drawing as an SVG element that stands alone, in a file or within a page, on a white ground."""
+    width, height = _short(drawing.width), _short(drawing.height)
+    return (
+        f'<svg{NAMESPACE} viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{escape(label)}" font-family="system-ui,sans-serif">\n'
+        f'<rect width="{width}" height="{height}" rx="{ROUND}" fill="#fff"/>\n'
+        + "\n".join(_elements(drawing))
+        + "\n</svg>"
+    )
+
+
+def _elements(drawing: Drawing) -> Iterator[str]:
+    for part in drawing.parts:
+        if isinstance(part, Placed):
+            zoom = "" if part.zoom == 1 else f" scale({part.zoom:g})"
+            inside = "\n".join(_elements(part.drawing))
+            yield f'<g transform="translate({_short(part.x)} {_short(part.y)}){zoom}">\n{inside}\n</g>'
+        elif isinstance(part, Words):
+            bold = ' font-weight="bold"' if part.bold else ""
+            yield (
+                f'<text x="{_short(part.x)}" y="{_short(part.y)}" font-size="{part.size:g}" fill="{part.colour}" '
+                f'text-anchor="{part.anchor}"{bold}>{escape(part.text)}</text>'
+            )
+        else:
+            yield _path(part)
+
+
+def _path(shape: Shape) -> str:
+    drawn = f'<path d="{shape.path}" fill="{shape.fill}"'
+    if shape.stroke != "none":
+        drawn += f' stroke="{shape.stroke}" stroke-width="{shape.width:g}" stroke-linejoin="round"'
+    if shape.opacity != 1:
+        drawn += f' opacity="{shape.opacity:g}"'
+    if shape.node is None:
+        return f'{drawn} pointer-events="none"/>'  # so that what is pointed at is always a node
+    return f'{drawn} data-node="{shape.node}"><title>{escape(shape.title)}</title></path>'
+
+
+# With matplotlib
+
+
+def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: float = 1.0) -> None:
+    """Draw on axes that count in units of the drawing, downward."""
+    from matplotlib.patches import PathPatch
+
+    points = 72 / UNITS_PER_INCH
+    for part in drawing.parts:
+        if isinstance(part, Placed):
+            paint(part.drawing, axes, x + zoom * part.x, y + zoom * part.y, zoom * part.zoom)
+        elif isinstance(part, Words):
+            axes.text(
+                x + zoom * part.x,
+                y + zoom * part.y,
+                part.text,
+                parse_math=False,
+                fontsize=part.size * zoom * points,
+                color=part.colour,
+                ha={"start": "left", "middle": "center", "end": "right"}[part.anchor],
+                va="baseline",
+                weight="bold" if part.bold else "normal",
+            )
+        else:
+            patch = PathPatch(
+                _outline(part.path, x, y, zoom),
+                facecolor=part.fill,
+                edgecolor=part.stroke,
+                lw=part.width * zoom * points,
+                alpha=part.opacity,
+                joinstyle="round",
+                capstyle="butt",
+            )
+            axes.add_patch(patch)
+
+
+def _outline(path: str, x: float, y: float, zoom: float) -> Path:
+    """Return a path as matplotlib has it."""
+    from matplotlib.path import Path
+
+    kinds = {"M": Path.MOVETO, "L": Path.LINETO, "Q": Path.CURVE3, "C": Path.CURVE4, "Z": Path.CLOSEPOLY}
+    found = [(kinds[command], point) for command, points in commands(path) for point in points]
+    return Path([(x + zoom * across, y + zoom * down) for _, (across, down) in found], [kind for kind, _ in found])
+
+
+def commands(path: str) -> Iterator[tuple[str, list[Point]]]:
+    """Return each command of a path with its points, H and V as L, and Z with the point before it."""
+    tokens = _TOKEN.findall(path)
+    at, last = 0, (0.0, 0.0)
+    while at < len(tokens):
+        command, count = tokens[at], _ARGUMENTS[tokens[at]]
+        numbers = [float(token) for token in tokens[at + 1 : at + 1 + count]]
+        if command in "HV":  # one number is as before
+            numbers = [numbers[0], last[1]] if command == "H" else [last[0], numbers[0]]
+        points = list(zip(numbers[::2], numbers[1::2], strict=True)) or [last]
+        yield "L" if command in "HV" else command, points
+        at, last = at + 1 + count, points[-1]
