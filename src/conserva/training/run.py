@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
-from ..datasets import Dataset, Labelled, dataset
+from ..datasets import Dataset, dataset
 from ..errors import Error
 from ..fingerprint import fingerprint
 from ..loading import source_of
 from ..quiet import quiet_loading
-from ..schema import parsed
-from ..whole import whole_file
 from .batches import Batches
+from .measures import majority
 from .recipe import EMBEDDINGS, Recipe, recipe_of
-from .trainer import STATE, Trainer, measure
+from .record import SCHEMA, finished, folder_of, provenance, read_training, write_training
+from .trainer import STATE, TextTrainer, measure
 
-SCHEMA = "conserva/training/1"
-RESULT = "training.json"
+__all__ = ["read_training", "train"]
 
 
 def train(
@@ -69,9 +65,7 @@ def train(
         Called with the number of steps done, and of all.
     """
     data = dataset(data) if isinstance(data, str) else data
-    if Path(out).exists() and not Path(out).is_dir():
-        raise Error(f"out={str(out)!r} is a file: name a folder, or what is to become one.")
-    out, recipe = Path(out), recipe or recipe_of(data.name)
+    out, recipe = folder_of(out), recipe or recipe_of(data.name)
     settings: dict[str, Any] = {
         "dataset": data.name,
         "seed": seed,
@@ -81,7 +75,7 @@ def train(
         "embeddings": Path(embeddings).name,
         "device": torch.device(device).type,
     }
-    if (done := _finished(out, settings)) is not None:
+    if (done := finished(out, settings)) is not None:
         return done
     from transformers import AutoTokenizer
 
@@ -105,7 +99,7 @@ def train(
     model.to(place)  # type: ignore[arg-type]  # transformers wraps `to` without its type
     batches = {name: Batches.of(one, tokenizer, recipe.tokens, place) for name, one in splits.items()}
     settings["embeddings_weights"] = fingerprint(model.embeddings)  # folders of one name may hold different BERTs
-    trainer = Trainer(model, recipe, batches["train"], batches["validation"], seed, settings)
+    trainer = TextTrainer(model, recipe, batches["train"], batches["validation"], seed, settings)
     best = trainer.run(out, progress)
     accuracy, _ = measure(model, batches["test"])
     tokenizer.model_max_length = recipe.tokens
@@ -115,49 +109,17 @@ def train(
     result = {
         "schema": SCHEMA,
         **settings,
-        "validation_accuracy": best.validation_accuracy,
+        "validation_accuracy": best.validation["accuracy"],
         "test_accuracy": accuracy,
-        "majority": _majority(splits["test"]),
+        "majority": majority(splits["test"].labels or ()),
         "texts": {name: len(one) for name, one in splits.items()},
         "source": {name: one.source for name, one in splits.items()},
-        "epochs": [vars(one) for one in trainer.history],
+        "epochs": [one.row() for one in trainer.history],
         "best_epoch": best.epoch,
         "weights": fingerprint(model),
         "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "provenance": {
-            **{name: metadata.version(name) for name in ("conserva", "torch", "transformers")},
-            "python": platform.python_version(),
-        },
+        "provenance": provenance(),
     }
-    with whole_file(out / RESULT) as half:
-        half.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_training(out, result)
     (out / STATE).unlink()
     return result
-
-
-def _majority(data: Labelled) -> float:
-    """Return the accuracy of always saying the most frequent class."""
-    assert data.labels is not None
-    return max(map(data.labels.count, set(data.labels))) / len(data)
-
-
-def read_training(out: Path) -> dict[str, Any]:
-    """Return what a finished training wrote beside the weights."""
-    path = out / RESULT
-    try:
-        return {"schema": SCHEMA, **parsed(path.read_text(encoding="utf-8"), SCHEMA, "result of a training")}
-    except OSError as error:
-        raise Error(f"{path} cannot be read: {error.strerror}.") from None
-    except Error:
-        raise Error(f"{path} is damaged: delete it and start anew.") from None
-
-
-def _finished(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the result that a folder holds, if it is one of the same settings."""
-    if not (out / RESULT).exists():
-        return None
-    found = read_training(out)
-    changed = [key for key, value in settings.items() if found.get(key) != value]
-    if changed:
-        raise Error(f"{out} holds another training: it differs in {', '.join(changed)}. Choose another folder.")
-    return found
