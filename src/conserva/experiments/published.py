@@ -26,14 +26,19 @@ def _all() -> dict[str, Any]:
 
 def published(metric: str, dataset: str, method: str) -> Published | None:
     """Return the authors' number for a metric, or None where we have none; options of the method do not matter."""
-    found = _all()[metric].get(dataset, {}).get(method.partition(":")[0])
+    found = _all()[metric].get(_meant(dataset), {}).get(method.partition(":")[0])
     return None if found is None else Published(*found)
 
 
 def published_accuracy(dataset: str, metric: str = "accuracy") -> float | None:
     """Return the accuracy that the paper names, or the ROC-AUC where it is `metric`."""
-    found: float | None = _all()[metric].get(dataset)
+    found: float | None = _all()[metric].get(_meant(dataset))
     return found
+
+
+def _meant(dataset: str) -> str:
+    """Return the name of a dataset in the paper, which does not say how it was split."""
+    return str(_all()["same"].get(dataset, dataset))
 
 
 def sources() -> dict[str, str]:
