@@ -139,7 +139,7 @@ GRAPH_DATASETS: Mapping[str, GraphDataset] = {
     ),
     "bace-random": GraphDataset(
         "bace-random",
-        "BACE, random split",
+        "BACE-random",
         ("inactive", "active"),
         "roc_auc",
         {**_SIZE, **_MOLECULES},

@@ -49,6 +49,7 @@ class GraphSlice:
 
 SLICES: Mapping[str, GraphSlice] = {
     "bace": GraphSlice(None, EACH),
+    "bace-random": GraphSlice(None, EACH),
     "mnist": GraphSlice(1000, 25),
 }
 
