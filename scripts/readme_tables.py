@@ -14,10 +14,12 @@ from PIL import Image  # noqa: E402
 
 import zoo  # noqa: E402
 from conserva.datasets import DATASETS  # noqa: E402
+from conserva.datasets.graph_catalogue import GRAPH_DATASETS  # noqa: E402
 from conserva.experiments.findings import best_of, verdict  # noqa: E402
+from conserva.experiments.graph_result import GraphResult  # noqa: E402
 from conserva.experiments.plan import ROWS  # noqa: E402
 from conserva.experiments.result import TextResult  # noqa: E402
-from conserva.views.results import write  # noqa: E402
+from conserva.views import graph_results, results  # noqa: E402
 from test_zoo import REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 
@@ -102,7 +104,7 @@ def _number(value: float) -> str:
     return f"{value:+.3f}" if abs(value) >= 5e-4 else "0" if value == 0 else f"{value:+.0e}"
 
 
-TEXT, AS_RELEASED = (ROOT / "docs" / "results" / name for name in ("text", "text-as-released"))
+TEXT, AS_RELEASED, GRAPHS = (ROOT / "docs" / "results" / name for name in ("text", "text-as-released", "graphs"))
 
 
 def text_results(folder: Path = TEXT) -> list[TextResult]:
@@ -113,28 +115,39 @@ def text_results(folder: Path = TEXT) -> list[TextResult]:
 
 def text_page(folder: Path) -> None:
     """Write a page of the text experiment anew from its stored results, the figures in few colours."""
-    for path in write(text_results(folder), folder):
+    _in_few_colours(results.write(text_results(folder), folder))
+
+
+def graphs_page(folder: Path = GRAPHS) -> None:
+    """Write the page of the graph experiment anew from its stored results, if there are any."""
+    paths = [folder / f"{name}.json" for name in GRAPH_DATASETS]
+    if stored := [GraphResult.load(path) for path in paths if path.exists()]:
+        _in_few_colours(graph_results.write(stored, folder))
+
+
+def _in_few_colours(paths: list[Path]) -> None:
+    for path in paths:
         if path.suffix == ".png":
             Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
 def text_table() -> str:
     """Show AUAC on every dataset: the paper's methods, LN alone and `exact`; the best of the paper's in bold."""
-    results = text_results()
-    lines = [f"| AUAC ↑ | {' | '.join(one.title for one in results)} |", "|---|" + "---:|" * len(results)]
-    best = [best_of(one.evaluation, "auac") for one in results]
+    found = text_results()
+    lines = [f"| AUAC ↑ | {' | '.join(one.title for one in found)} |", "|---|" + "---:|" * len(found)]
+    best = [best_of(one.evaluation, "auac") for one in found]
     for row in ROWS:
         if row.group in ("paper", "slides") or row.title == "exact":
-            means = [next(m.auac.mean for m in one.evaluation.methods if m.method == row.method) for one in results]
+            means = [next(m.auac.mean for m in one.evaluation.methods if m.method == row.method) for one in found]
             cells = [
                 f"**{mean:.3f}**" if row.method == first else f"{mean:.3f}"
                 for mean, first in zip(means, best, strict=True)
             ]
             lines.append(f"| {row.title} | {' | '.join(cells)} |")
-    sure = sum(verdict(one.evaluation, "auac").best for one in results)
+    sure = sum(verdict(one.evaluation, "auac").best for one in found)
     lines += [
         "",
-        f"LRP (AH+LN) beats every other method of the paper's table by AUAC on {sure} of {len(results)} datasets, all "
+        f"LRP (AH+LN) beats every other method of the paper's table by AUAC on {sure} of {len(found)} datasets, all "
         "paired 95 % intervals leaving out 0.",
     ]
     return "\n".join(lines)
@@ -144,6 +157,7 @@ def main() -> None:
     """Rewrite the README and the docs."""
     for folder in (TEXT, AS_RELEASED):
         text_page(folder)
+    graphs_page()
     fill(ROOT / "README.md", {"models": models(), "cost": cost(), "faithfulness": faithfulness(), "text": text_table()})
     fill(ROOT / "docs" / "audit.md", {"audit": audit()})
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..errors import Error
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, Evaluation, Interval, MethodResult
 from .plan import OURS, ROWS, Row
 from .published import published
-from .result import TextResult, Trained
+from .result import Trained
+
+One = TypeVar("One")
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,14 @@ class Verdict:
         return bool(self.beaten) and not self.level and not self.ahead
 
 
-def verdict(evaluation: Evaluation, metric: str, method: str = OURS, group: str = "paper") -> Verdict:
+def verdict(
+    evaluation: Evaluation, metric: str, method: str = OURS, group: str = "paper", rows: Sequence[Row] = ROWS
+) -> Verdict:
     """Compare a method with the others of a group on the same samples."""
     beaten: list[str] = []
     level: list[str] = []
     ahead: list[str] = []
-    for row in ROWS:
+    for row in rows:
         if row.group != group or row.method == method or row_of(evaluation, row.method) is None:
             continue
         gain = advantage(evaluation, metric, method, row.method)
@@ -56,12 +61,17 @@ def row_of(evaluation: Evaluation, method: str) -> MethodResult | None:
     return next((one for one in evaluation.methods if one.method == method), None)
 
 
-def best_of(evaluation: Evaluation, metric: str, group: str = "paper") -> str | None:
+def means_of(evaluation: Evaluation, metric: str, rows: Sequence[Row]) -> dict[str, float]:
+    """Return the means of the methods of some rows, those that there are."""
+    found = {one.method: float(getattr(one, metric).mean) for one in evaluation.methods}
+    return {row.method: found[row.method] for row in rows if row.method in found}
+
+
+def best_of(evaluation: Evaluation, metric: str, group: str = "paper", rows: Sequence[Row] = ROWS) -> str | None:
     """Return the method of a group with the best mean, or None where the group has no result."""
-    means = {one.method: getattr(one, metric).mean for one in evaluation.methods}
-    known = [row.method for row in ROWS if row.group == group and row.method in means]
+    means = means_of(evaluation, metric, [row for row in rows if row.group == group])
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
-    return max(known, key=lambda method: sign * means[method], default=None)
+    return max(means, key=lambda method: sign * means[method], default=None)
 
 
 def definition_of(row: Row) -> Row:
@@ -88,14 +98,38 @@ def published_share(metric: str, dataset: str, method: str) -> float | None:
 
 def not_ahead(trained: Sequence[Trained], metric: str, a: str, b: str) -> list[int] | None:
     """Return the seeds of the classifiers on which a is not better than b; None where one of the two is missing."""
+    return behind({one.seed: getattr(one, metric) for one in trained}, metric, a, b)
+
+
+def behind(means: Mapping[int, Mapping[str, float]], metric: str, a: str, b: str) -> list[int] | None:
+    """Return the same of each seed's means, method by method."""
     found = []
-    for one in trained:
-        means = getattr(one, metric)
-        if a not in means or b not in means:
+    for seed, one in means.items():
+        if a not in one or b not in one:
             return None
-        gain = (means[a] - means[b]) * (1 if HIGHER_IS_BETTER[metric] else -1)
-        found += [one.seed] if gain <= 0 else []
+        gain = (one[a] - one[b]) * (1 if HIGHER_IS_BETTER[metric] else -1)
+        found += [seed] if gain <= 0 else []
     return found
+
+
+def rank_correlation(a: Mapping[str, float], b: Mapping[str, float]) -> float | None:
+    """Return Spearman's correlation over the methods that both have; None where that is none.
+
+    It is 1 where both put the methods in the same order, -1 where in the opposite one. Equal values share their ranks.
+    """
+    both = [method for method in a if method in b]
+    first, second = (_ranks([of[method] for method in both]) for of in (a, b))
+    if not both or len(set(first)) == 1 or len(set(second)) == 1:
+        return None
+    middle = (len(both) + 1) / 2
+    products = sum((x - middle) * (y - middle) for x, y in zip(first, second, strict=True))
+    sizes = math.prod(sum((x - middle) ** 2 for x in ranks) for ranks in (first, second))
+    return products / math.sqrt(sizes)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return the rank of each value, from 1; equal ones share the middle of theirs."""
+    return [sum(x < value for x in values) + (values.count(value) + 1) / 2 for value in values]
 
 
 @dataclass(frozen=True)
@@ -106,7 +140,7 @@ class Range:
     high: float
 
 
-def range_of(results: Sequence[TextResult], value: Callable[[TextResult], float | None]) -> Range:
+def range_of(results: Sequence[One], value: Callable[[One], float | None]) -> Range:
     """Return the range of a number over datasets; those that have none are left out."""
     found = [number for one in results if (number := value(one)) is not None]
     return Range(min(found), max(found)) if found else Range(math.nan, math.nan)

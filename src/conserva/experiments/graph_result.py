@@ -80,6 +80,8 @@ class GraphResult:
     examples: tuple[Explanation, ...]
     """Some graphs by some methods, on the first model."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    parameters: int | None = None
+    """How many numbers were trained in each model; None where that was not kept."""
 
     def reached(self) -> float:
         """Return the mean of the dataset's metric on the test split."""

@@ -127,6 +127,7 @@ def _together(plan: GraphPlan, out: Path, name: str) -> GraphResult:
         books=books_of(task, graphs),
         examples=_examples(task, graphs),
         provenance={**first["provenance"], "device": plan.device, "quick": plan.quick},
+        parameters=first["trained_parameters"],
     )
 
 

@@ -1,4 +1,4 @@
-"""The figures of the text experiment, a row for each dataset (Ali et al. 2022, figures 3 and 4)."""
+"""The figures of the experiments: a row of panels for each dataset (Ali et al. 2022, figures 3 and 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..experiments.findings import row_of
 from ..experiments.plan import EXACT, GI, OURS, ROWS, Row
 from ..experiments.result import TextResult
-from ..faithfulness.evaluation import MethodResult
+from ..faithfulness.evaluation import Evaluation, MethodResult
 from .curves import INK, NOTE, PANELS, POINTS, _caption, _dress, _figure, _lines, _plot, _points
 from .figure import _shown
 from .table import protocol_line
@@ -24,41 +24,59 @@ LINES = tuple(row for row in ROWS if row.group in ("paper", "slides") or row.met
 SUMS = tuple(row for row in ROWS if row.method in (GI, OURS, EXACT))
 """What is drawn as a scatter plot."""
 
+Curves = tuple[str, Evaluation]
+"""A row of curves: its title, and what is drawn."""
+
+Scatters = tuple[str, Sequence[MethodResult | None]]
+"""A row of scatter plots: its title, and a method for each column; None where it does not apply."""
+
 
 def draw_all_curves(results: Sequence[TextResult], path: str | Path) -> None:
     """Draw the activation and the pruning curves of every dataset, with 95 % bands, and save them."""
-    figure = _figure(7.6, 2.15 * len(results) + 0.7)
-    grid = figure.subplots(len(results), 2, squeeze=False)
-    handles = {}
-    for one, row in zip(results, grid, strict=True):
-        found = [(line, _of(one, line)) for line in LINES]
-        known = [(line.title, method) for line, method in found if method is not None]
-        looks = _lines([method for _, method in known])
-        for axes, (name, _, x, y) in zip(row, PANELS, strict=True):
-            _dress(axes, x if one is results[-1] else "", y)
-            lines = [(title, method) for title, method in known if name in method.curves]
-            _plot(axes, name, [method for _, method in lines], looks, [title for title, _ in lines])
-            handles.update({line.get_label(): line for line in axes.get_lines()})
-        _name_row(row[0], one.title)
-    order = [line.title for line in LINES if line.title in handles]
-    figure.legend(
-        [handles[title] for title in order], order, loc="outside upper center", ncols=5, frameon=False,
-        fontsize=8, handlelength=2.8, columnspacing=1.6, labelcolor=INK,
-    )  # fmt: skip
-    _caption(figure, curves_caption(results))
-    figure.savefig(path)
+    draw_curve_rows([(one.title, one.evaluation) for one in results], LINES, curves_caption(results), path)
 
 
 def draw_all_conservation(results: Sequence[TextResult], path: str | Path) -> None:
     """Draw the sum of the scores against the output for every dataset, a point for each sample, and save it."""
-    figure = _figure(2.3 * len(SUMS) + 0.3, 2.5 * len(results) + 0.2)
-    grid = figure.subplots(len(results), len(SUMS), squeeze=False)
-    for one, row in zip(results, grid, strict=True):
-        for axes, line in zip(row, SUMS, strict=True):
-            _dress(axes, "explained output" if one is results[-1] else "", "sum of the scores" * (axes is row[0]))
-            _scatter(axes, line, _of(one, line))
-        _name_row(row[0], one.title)
-    _caption(figure, conservation_caption(results))
+    rows = [(one.title, [_of(one.evaluation, row) for row in SUMS]) for one in results]
+    draw_scatter_rows(rows, [row.title for row in SUMS], conservation_caption(results), path)
+
+
+def draw_curve_rows(rows: Sequence[Curves], lines: Sequence[Row], caption: str, path: str | Path) -> None:
+    """Draw activation and pruning curves, with 95 % bands, a row for each evaluation, and save them."""
+    figure = _figure(7.6, 2.15 * len(rows) + 0.7)
+    grid = figure.subplots(len(rows), 2, squeeze=False)
+    handles = {}
+    for i, ((title, evaluation), panels) in enumerate(zip(rows, grid, strict=True)):
+        found = [(line, _of(evaluation, line)) for line in lines]
+        known = [(line.title, method) for line, method in found if method is not None]
+        looks = _lines([method for _, method in known])
+        for axes, (name, _, x, y) in zip(panels, PANELS, strict=True):
+            _dress(axes, x if i == len(rows) - 1 else "", y)
+            drawn = [(label, method) for label, method in known if name in method.curves]
+            _plot(axes, name, [method for _, method in drawn], looks, [label for label, _ in drawn])
+            handles.update({line.get_label(): line for line in axes.get_lines()})
+        _name_row(panels[0], title)
+    order = [line.title for line in lines if line.title in handles]
+    figure.legend(
+        [handles[title] for title in order], order, loc="outside upper center", ncols=5, frameon=False,
+        fontsize=8, handlelength=2.8, columnspacing=1.6, labelcolor=INK,
+    )  # fmt: skip
+    _caption(figure, caption)
+    figure.savefig(path)
+
+
+def draw_scatter_rows(rows: Sequence[Scatters], titles: Sequence[str], caption: str, path: str | Path) -> None:
+    """Draw sums of scores against outputs, a column for each title, and save them."""
+    figure = _figure(2.3 * len(titles) + 0.3, 2.5 * len(rows) + 0.2)
+    grid = figure.subplots(len(rows), len(titles), squeeze=False)
+    for i, ((title, methods), panels) in enumerate(zip(rows, grid, strict=True)):
+        for axes, name, one in zip(panels, titles, methods, strict=True):
+            last = i == len(rows) - 1
+            _dress(axes, "explained output" if last else "", "sum of the scores" * (axes is panels[0]))
+            _scatter(axes, name, one)
+        _name_row(panels[0], title)
+    _caption(figure, caption)
     figure.savefig(path)
 
 
@@ -93,12 +111,13 @@ def _models(results: Sequence[TextResult]) -> str:
 
 
 def _sums(one: TextResult) -> tuple[float, ...]:
-    return max((found.conservation.sums for row in SUMS if (found := _of(one, row))), key=len, default=())
+    found = (_of(one.evaluation, row) for row in SUMS)
+    return max((method.conservation.sums for method in found if method is not None), key=len, default=())
 
 
-def _of(one: TextResult, row: Row) -> MethodResult | None:
+def _of(evaluation: Evaluation, row: Row) -> MethodResult | None:
     """Return a row's result under its method's bare name: what the styles know it by."""
-    found = row_of(one.evaluation, row.method)
+    found = row_of(evaluation, row.method)
     return None if found is None else replace(found, method=found.method.partition(":")[0])
 
 
@@ -110,14 +129,14 @@ def _name_row(axes: Axes, title: str) -> None:
     )  # fmt: skip
 
 
-def _scatter(axes: Axes, row: Row, one: MethodResult | None) -> None:
+def _scatter(axes: Axes, title: str, one: MethodResult | None) -> None:
     if one is None or not one.conservation.sums:
         axes.set_box_aspect(1)
         axes.set(xticks=[], yticks=[])
-        axes.set_title(_shown(row.title), fontsize=9, color=INK, pad=16)
+        axes.set_title(_shown(title), fontsize=9, color=INK, pad=16)
         axes.text(0.5, 0.5, "does not apply", transform=axes.transAxes, fontsize=7, color=NOTE, ha="center")
         return
-    _points(axes, one, str(_lines([one])[one.method]["color"]), _shown(row.title))
+    _points(axes, one, str(_lines([one])[one.method]["color"]), _shown(title))
     outputs, sums = one.conservation.outputs, one.conservation.sums
     for limit, values in ((axes.set_xlim, outputs), (axes.set_ylim, (*outputs, *sums))):
         room = 0.06 * (max(values) - min(values)) or 1.0
