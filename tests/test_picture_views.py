@@ -19,6 +19,8 @@ from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, image, molecule
 from test_views import BROWSER, in_browser
 
+pytest.importorskip("rdkit.Chem.Draw.rdMolDraw2D", reason="RDKit cannot draw here", exc_type=ImportError)
+
 # The page
 
 

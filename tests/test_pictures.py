@@ -19,6 +19,8 @@ from conserva.views.superpixels import contours, region_paths, superpixels_svg
 from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, digit, image, molecule, regions_with_corners
 
+pytest.importorskip("rdkit.Chem.Draw.rdMolDraw2D", reason="RDKit cannot draw here", exc_type=ImportError)
+
 SVG = "{http://www.w3.org/2000/svg}"
 MOLECULES = [
     "C", "CCO", "CCO.[Na+]", "ClCCBr", "c1cc[nH]c1", "[H]OC", "[H][H]", "F/C=C/F", "C[C@H](N)C(=O)[O-]", "*CC[Cu+2]",
@@ -301,3 +303,17 @@ def test_drawings_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(conserva.Error, match="no explanation"):
         pictures.gallery([])
     assert node_scores(molecule("CCO")) == {0: -0.5, 1: 0.2, 2: -0.2}
+
+
+def test_of_several_inputs_each_keeps_its_line() -> None:
+    methods = [f"random:seed={seed}" for seed in range(12)]
+    shown = [replace(molecule(smiles), method=method) for smiles in (LARGE, "CCO") for method in methods]
+    placed = [part for part in pictures.gallery_drawing(shown).parts if hasattr(part, "drawing")]
+    assert len({part.y for part in placed}) == 2
+    assert len(placed) == 2 * 13
+
+
+def test_a_system_on_which_rdkit_cannot_draw_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "rdkit.Chem.Draw", None)
+    with pytest.raises(conserva.Error, match="cannot draw on this system.*libxrender1"):
+        molecule_svg(molecule("CCO"))

@@ -59,8 +59,14 @@ def _skeleton(
     molecule: Any, size: tuple[int, int]
 ) -> tuple[list[Shape], list[Shape], list[tuple[float, float]], float]:
     """Return bonds and letters as RDKit draws them, the places of the atoms and the length of a bond."""
-    from rdkit.Chem import rdDepictor
-    from rdkit.Chem.Draw import rdMolDraw2D
+    try:
+        from rdkit.Chem import rdDepictor
+        from rdkit.Chem.Draw import rdMolDraw2D
+    except ImportError as error:
+        raise Error(
+            f"RDKit cannot draw on this system ({error}): install what it needs, as Debian's libxrender1 and libxext6, "
+            "or save the explanation as JSON and draw it elsewhere."
+        ) from None
 
     # Hydrogens that RDKit would add to show the sense of a stereo centre are no atoms of the explanation.
     prepared: Any = rdMolDraw2D.PrepareMolForDrawing(molecule, addChiralHs=False)

@@ -23,7 +23,7 @@ ZOOM, NARROWEST = 0.6, 150.0
 """The size of a picture in a row, and the least room for it: names must fit beneath."""
 
 ACROSS = 1640
-"""A row goes on below where it would be wider."""
+"""A single row goes on below where it would be wider; of several, each keeps its line."""
 
 _CARD = 460.0  # wide at least, so that captions and books have room
 _EDGE, _GAP, _LETTER = 16.0, 14.0, 0.6  # the last: the width of a letter, as a share of its size
@@ -59,7 +59,9 @@ def gallery_drawing(explanations: Sequence[Explanation]) -> Drawing:
     methods = list(dict.fromkeys(one.method for one in explanations))
     rows = [(row, _panels(row, methods)) for row in _rows(explanations)]
     wide = max(panel.width for _, panels in rows for panel in panels.values())
-    columns = max(1, min(len(methods) + 1, int(ACROSS // (wide + _GAP))))
+    columns = len(methods) + 1
+    if len(rows) == 1:
+        columns = max(1, min(columns, int(ACROSS // (wide + _GAP))))
     width = columns * (wide + _GAP) - _GAP
     parts: list[Shape | Words | Placed] = []
     top = _EDGE
