@@ -315,5 +315,5 @@ def test_of_several_inputs_each_keeps_its_line() -> None:
 
 def test_a_system_on_which_rdkit_cannot_draw_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "rdkit.Chem.Draw", None)
-    with pytest.raises(conserva.Error, match="cannot draw on this system.*libxrender1"):
+    with pytest.raises(conserva.Error, match=r"cannot draw on this system.*libxrender1"):
         molecule_svg(molecule("CCO"))
