@@ -107,6 +107,10 @@ def _number(value: float) -> str:
 TEXT, AS_RELEASED, GRAPHS = (ROOT / "docs" / "results" / name for name in ("text", "text-as-released", "graphs"))
 
 
+WIDEST = 3200
+"""The pixels of a stored figure: more of them are nowhere seen."""
+
+
 def text_results(folder: Path = TEXT) -> list[TextResult]:
     """Return the stored results of the text experiment."""
     paths = [folder / f"{name}.json" for name in DATASETS]
@@ -128,7 +132,9 @@ def graphs_page(folder: Path = GRAPHS) -> None:
 def _in_few_colours(paths: list[Path]) -> None:
     for path in paths:
         if path.suffix == ".png":
-            Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+            picture = Image.open(path).convert("RGB")
+            picture.thumbnail((WIDEST, 2 * WIDEST), Image.Resampling.LANCZOS)
+            picture.quantize(128).save(path, optimize=True)
 
 
 def text_table() -> str:

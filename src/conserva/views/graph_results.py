@@ -62,7 +62,8 @@ def write(results: Sequence[GraphResult], out: Path) -> list[Path]:
     draw_graph_curves(results, out / CURVES)
     draw_graph_books(results, out / CONSERVATION)
     shown = [one for one in results if one.examples]
-    (out / EXAMPLES).write_text(examples_page([each for one in shown for each in one.examples]), encoding="utf-8")
+    ours = [each for one in shown for each in one.examples if each.method == GRAPH_OURS]  # all would be megabytes
+    (out / EXAMPLES).write_text(examples_page(ours), encoding="utf-8")
     for one in shown:
         draw(one.examples, out / examples_name(one))
     notes, tried = out / NOTES, out / TRIED

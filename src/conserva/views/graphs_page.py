@@ -262,7 +262,7 @@ def _examples(results: Sequence[GraphResult]) -> str:
         "As in figure 6 and appendix E of the paper. The first test graphs of each class, in turn, chosen by no eye "
         f"and whatever the model says of them. Explained is the logit of the true class, on the model of seed "
         f"{shown[0].trained[0].seed}, by {methods}. Red for, blue against; every picture has its own scale. With each "
-        f"node's number: [{EXAMPLES}]({EXAMPLES})."
+        f"node's number, by `{GRAPH_OURS}`: [{EXAMPLES}]({EXAMPLES})."
     )
     pictures = [f"### {one.title}\n{picture(examples_name(one), f'Examples of {one.title}')}" for one in shown]
     return "\n\n".join([note, *pictures])
