@@ -16,14 +16,15 @@ from test_maps import REFUSED as WITHOUT_MAPS
 from test_zoo import REFUSED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-AUDIT, DATA = (
-    (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8") for name in ("audit.md", "datasets.md")
+AUDIT, DATA, GRAPHS = (
+    (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
+    for name in ("audit.md", "datasets.md", "graphs.md")
 )
 
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT + DATA, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT + DATA + GRAPHS, re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}
     for block in blocks:
