@@ -294,6 +294,15 @@ def test_wrong_maskings_steps_and_models_are_refused() -> None:
             conserva.evaluate(task, data, ["gi"])
 
 
+def test_what_a_task_does_not_take_is_named() -> None:
+    with pytest.raises(conserva.Error, match=r"is no text that sentiment takes, and no list of them"):
+        conserva.explain(conserva.load(), molecule("CCO"))
+    with pytest.raises(conserva.Error, match=r"inputs=7 is no graph that molecules takes"):
+        conserva.explain(made("molecules")[0], 7)
+    with pytest.raises(conserva.Error, match="²"):  # a digit, but no number
+        conserva.explain(made("molecules")[0], "CCO", target="²")
+
+
 def test_weights_that_are_not_finite_are_named() -> None:
     task, inputs = made("molecules")
     task.model.classifier.weight.data[0, 0] = math.nan

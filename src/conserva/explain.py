@@ -81,6 +81,8 @@ def explain(
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
     found = find(method)
+    if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
+        raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")
     many = [inputs] if task.is_one(inputs) else list(inputs)
     if isinstance(target, list) and len(target) != len(many):
         raise Error(

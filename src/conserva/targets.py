@@ -117,7 +117,7 @@ def _index(label: str, labels: Mapping[str, int]) -> int:
     label = label.strip()
     if label in labels:
         return labels[label]
-    if label.lstrip("-").isdigit():
+    if label.removeprefix("-").isdecimal():
         return int(label)
     known = ", ".join(map(repr, labels)) if labels else "none; give a class index"
     raise Error(f"target label {label!r} is not one of the model's labels: {known}.")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import Error
+from ..tasks import Graph, Task
 from .form import FORM, Commands
 
 AUDIT = """examples:
@@ -50,8 +51,9 @@ def _audit(given: argparse.Namespace) -> None:
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")
     task = load(given.name or given.model or "sentiment")
+    _check_is_asked_in_text(task, given.text)
     target = given.target
-    target = int(target) if target is not None and target.lstrip("-").isdigit() else target
+    target = int(target) if target is not None and target.removeprefix("-").isdecimal() else target
     texts = list(given.text or TEXTS)
     audits = [audit(task, texts, target, rules=rules) for rules in given.rules.split(",")]
     if given.json:
@@ -80,3 +82,15 @@ def _audit(given: argparse.Namespace) -> None:
             f"--max-gap {given.max_gap:g}: under {last.rules!r} a gap is {last.relative_gap():.3g} of the largest "
             "output."
         )
+
+
+def _check_is_asked_in_text(task: Task, texts: list[str] | None) -> None:
+    """Raise if a model of graphs is to be audited on sentences: SMILES are the only graphs that are written as text."""
+    if not isinstance(task, Graph):
+        return
+    if task.model.config.node_values is None:
+        raise Error(
+            f"{task.name} reads graphs, which this command does not take: use conserva.audit(task, graphs) in Python."
+        )
+    if not texts:
+        raise Error(f"{task.name} reads molecules, and there are none to audit it on: give SMILES, as --text CCO.")

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import Error
 from ..explanation import Explanation
 from ..loading import BUNDLED, DIGITS, MOLECULES
+from ..tasks import Graph, Task
 from .form import FORM, Commands, add_model
 from .progress import progress
 
@@ -74,6 +75,7 @@ def _explain(given: argparse.Namespace) -> None:
 
     inputs, model = _inputs(given, given.file)
     task = load(model)
+    _check_reads_graphs(task, given)
     if len(inputs) == 1:
         found = [explain(task, inputs[0], _target(given), given.method, truncate=given.truncate)]
     else:
@@ -108,6 +110,7 @@ def _compare(given: argparse.Namespace) -> None:
         find(name)
     (one_input,), model = _inputs(given)
     task = load(model)
+    _check_reads_graphs(task, given)
     rows: dict[str, Explanation | str] = {}
     for name in names:
         try:
@@ -154,6 +157,16 @@ def _inputs(given: argparse.Namespace, file: Path | None = None) -> tuple[list[A
     return ([_read(given.text)] if file is None else _lines(file)), given.model or BUNDLED
 
 
+def _check_reads_graphs(task: Task, given: argparse.Namespace) -> None:
+    """Raise if a molecule or a digit was given to a model of texts, which would read the SMILES as a sentence."""
+    for option, value, bundled in (("--smiles", given.smiles, MOLECULES), ("--digit", given.digit, DIGITS)):
+        if value is not None and not isinstance(task, Graph):
+            raise Error(
+                f"{option} {value!r:.60}: {task.name} reads texts. Leave out --model for the bundled {bundled!r}, or "
+                "name a model of graphs."
+            )
+
+
 def _lines(file: Path) -> list[str]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -178,7 +191,7 @@ def _read(text: str) -> str:
 
 def _target(given: argparse.Namespace) -> str | int | None:
     target: str | None = given.target
-    return int(target) if target is not None and target.lstrip("-").isdigit() else target
+    return int(target) if target is not None and target.removeprefix("-").isdecimal() else target
 
 
 def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:

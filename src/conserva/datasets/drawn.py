@@ -70,7 +70,10 @@ def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
     path = Path(given).expanduser()
     if not path.is_file():
         raise Error(f"{given!r} is no digit: give 0 to 9, an image of MNIST as test:12, or a file of 28 x 28 pixels.")
-    return superpixels(_image(path), name=path.name)
+    image = _image(path)
+    if image.shape != (28, 28):
+        raise Error(f"{given!r} is {' x '.join(map(str, image.shape))} pixels: a digit has 28 x 28, white on black.")
+    return superpixels(image, name=path.name)
 
 
 def _image(path: Path) -> np.ndarray:
@@ -84,5 +87,5 @@ def _image(path: Path) -> np.ndarray:
             return np.asarray(picture.convert("L"))
     except ImportError:
         raise Error(f"{str(path)!r} needs pillow to be read: pip install 'conserva[graphs]'.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:  # an empty .npy file ends too early
         raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {error}") from None

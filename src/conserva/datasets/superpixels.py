@@ -129,7 +129,7 @@ def digits(
     rows = _rows(split, len(images))
     if only is not None:
         if not 0 <= only < len(rows):
-            raise Error(f"only={only} is no image of {split}: it has 0 to {len(rows) - 1}.")
+            raise Error(f"Image {only} of {split} does not exist: it has 0 to {len(rows) - 1}.")
         rows = rows[only : only + 1]
     elif count is not None and count < len(rows):
         rows = np.array(sorted(Random(seed).sample(rows.tolist(), count)))
