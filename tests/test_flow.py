@@ -1,5 +1,6 @@
 """Attention flow, against the maximum flow that networkx finds in the whole graph."""
 
+import os
 from collections.abc import Sequence
 
 import networkx as nx
@@ -142,7 +143,7 @@ def test_processes_share_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [[0, 3, 4], [1], [5]]
     alone = attention_flows(samples, sources)
     monkeypatch.setattr(flow, "WORTH_SHARING", 0.0)
-    monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     started: list[object] = []
     monkeypatch.setattr(flow, "_started", lambda jobs, start=flow._started: started.append(jobs) or start(jobs))
     for one, shared in zip(alone, attention_flows(samples, sources), strict=True):
@@ -152,7 +153,7 @@ def test_processes_share_long_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "WORTH_SHARING", 0.0)
-    monkeypatch.setattr(flow.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(flow.pickle, "dump", lambda jobs, to: to.write(b"no pickle"))
     with pytest.raises(conserva.Error, match="search for flows ended with 1"):
         attention_flow([np.ones((4, 4))] * 3, [0])

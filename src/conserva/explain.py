@@ -79,7 +79,9 @@ def explain(
         Called with the number of inputs done, after every batch.
     """
     if not isinstance(task, Task):
-        raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
+        raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    if batch_size < 1:
+        raise Error(f"batch_size={batch_size} explains nothing: give 1 or more.")
     found = find(method)
     if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
         raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")

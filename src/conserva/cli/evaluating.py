@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ..loading import BUNDLED, DIGITS, MOLECULES
 from .form import FORM, Commands, add_model, device_of
 from .progress import progress
 
@@ -13,18 +14,21 @@ EVALUATE = """examples:
   conserva evaluate --data reviews.csv --methods gi,ah+ln,exact --count 200
   conserva evaluate --data sst2.parquet --split dev --protocol paper --out results/sst2
   conserva evaluate --data glue:sst2 --methods random,gi,ah+ln --json > result.json
+  conserva evaluate --model bace --data molecules.csv --steps each --mask induced
+  conserva evaluate --model mnist --data mnist --count 20 --mask blank --steps 25
 
-With --out everything is kept in that folder: the result, every curve of every sample, the figures, a report. A run that
-was stopped goes on where it was when the same command is given again."""
+A model of molecules reads a file with a column of SMILES. With --out everything is kept in that folder: the result,
+every curve of every sample, the figures, a report. A run that was stopped goes on where it was when the same command is
+given again."""
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser("evaluate", help="measure how faithful methods are", epilog=EVALUATE, **FORM)
     parser.add_argument(
-        "--data", required=True, help="a .csv, .tsv, .jsonl, .json or .parquet file, or a dataset's name"
+        "--data", required=True, help="a .csv, .tsv, .jsonl, .json or .parquet file, or the name of a dataset of texts"
     )
-    parser.add_argument("--text", metavar="COLUMN", help="the column of the texts (default: found by its name)")
+    parser.add_argument("--text", metavar="COLUMN", help="the column of texts or SMILES (default: found by its name)")
     parser.add_argument("--label", metavar="COLUMN", help="the column of the labels (default: found by its name)")
     parser.add_argument("--split", help="the split, where the data has several")
     parser.add_argument("--count", type=int, help="how many samples are drawn (default: all)")
@@ -32,7 +36,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--protocol", default="default", help="default or paper (default: %(default)s)")
     parser.add_argument("--target", help="the class to watch, predicted or true (default: the protocol's)")
     parser.add_argument(
-        "--mask", help="unk, mask, pad or drop; of nodes token, induced or blank (default: the protocol's)"
+        "--mask",
+        help="of tokens unk, mask, pad or drop (default: the protocol's); of nodes token, induced or blank (default: "
+        "token)",
     )
     parser.add_argument("--steps", help="in how many steps features go, or each for one at a time (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw and the bootstrap (default: %(default)s)")
@@ -40,22 +46,26 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-reference", action="store_true", help="leave out the yardsticks")
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="texts explained at once (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="inputs explained at once (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_model(parser)
+    add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}")
     parser.set_defaults(run=_evaluate)
 
 
 def _evaluate(given: argparse.Namespace) -> None:
     from ..datasets import read_labelled
+    from ..datasets.graph_catalogue import GRAPH_DATASETS
     from ..faithfulness.run import evaluate
     from ..faithfulness.store import save
     from ..loading import load
+    from ..tasks import Graph
     from ..views.table import show
 
-    data = read_labelled(given.data, text=given.text, label=given.label, split=given.split)
     task = load(given.model)
+    data = given.data  # a dataset of graphs is known to their task
+    if not isinstance(task, Graph) or data not in GRAPH_DATASETS:
+        data = read_labelled(data, text=given.text, label=given.label, split=given.split)
     task.model.to(device_of(given.device))
     with progress("evaluating") as say:
         found = evaluate(

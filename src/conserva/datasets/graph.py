@@ -43,6 +43,8 @@ class Graph:
             raise Error(f"label{of} is {self.label!r}: give the index of a class, or None.")
         if self.names and len(self.names) != len(nodes):
             raise Error(f"names{of} has {len(self.names)} for {len(nodes)} node(s): give one for each, or none.")
+        if self.label is not None:
+            object.__setattr__(self, "label", int(self.label))  # numpy's integers are no JSON
         self._set("nodes", nodes.astype(np.float32 if nodes.dtype.kind == "f" else np.int64))
         self._set("edges", edges.astype(np.int32))  # a dataset of images has tens of millions
         if ids is not None:

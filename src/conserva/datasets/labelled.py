@@ -16,6 +16,8 @@ from reprlib import repr as shortened
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..errors import Error
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles")
@@ -117,11 +119,13 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
         folded.setdefault(name.casefold(), set()).add(index)
     indices = []
     for row, label in enumerate(labels, 1):
-        if isinstance(label, int):
+        if isinstance(label, (int, np.integer)):
             if label not in range(classes):
                 raise Error(f"Label {label} of row {row} is out of range: the model has classes 0 to {classes - 1}.")
-            indices.append(label)
+            indices.append(int(label))
             continue
+        if not isinstance(label, str):
+            raise Error(f"Label {label!r} of row {row} is neither a name nor the index of a class.")
         # Names that differ in case only are distinct classes: then nothing but an exact match will do.
         alike = {known[label]} if label in known else folded.get(label.casefold(), set())
         if len(alike) != 1:

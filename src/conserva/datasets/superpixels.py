@@ -23,6 +23,7 @@ from types import ModuleType
 
 import numpy as np
 
+from ..cores import cores
 from ..errors import Error
 from ..whole import whole_file
 from .catalogue import SPLITS
@@ -257,17 +258,17 @@ def _kept_maps(
 
 def _made(images: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the maps of images in their order, some at a time; several processes share the work where that helps."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = cores()
     blocks = [images[start : start + _AT_ONCE] for start in range(0, len(images), _AT_ONCE)]
-    if cores == 1 or len(images) < WORTH_SHARING:
+    if count == 1 or len(images) < WORTH_SHARING:
         segmented = _segments().segmented
         for block in blocks:
             yield np.stack([segmented(image / 255) for image in block])
         return
-    running = [_started(np.concatenate(blocks[core::cores])) for core in range(min(cores, len(blocks)))]
+    running = [_started(np.concatenate(blocks[core::count])) for core in range(min(count, len(blocks)))]
     try:
         for number, block in enumerate(blocks):  # each process has every so manyth block
-            yield _answer(running[number % cores], block.shape)
+            yield _answer(running[number % count], block.shape)
     finally:
         for process in running:
             process.kill()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any
 
 import torch
+
+from ..cores import cores
 
 Say = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much."""
@@ -25,7 +26,7 @@ def run_jobs(
         for one in todo:
             work(*one, say)
         return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, cores() // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
         running = [pool.submit(work, *one) for one in todo]
         try:

@@ -71,7 +71,7 @@ class MethodResult:
     curves: Mapping[str, Curve]
     """`activation`, `pruning` and `pruning_probability`."""
     reference: bool = False
-    """Whether the row is no method of explanation but a yardstick, as leave-one-out."""
+    """Whether the row is no method of explanation but a yardstick: leave-one-out, or the intensity of superpixels."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Evaluation:
     methods: tuple[MethodResult, ...]
     pairs: tuple[Pair, ...]
     protocol: Mapping[str, Any]
-    """`name`, `target`, `mask`, `special`, `steps`, and what else decides the numbers."""
+    """`name`, `target`, `mask`, `special`, `steps` (None: one for each feature), and what else decides the numbers."""
     samples: int
     accuracy: float | None
     """How often the model is right on these samples, where labels are known."""

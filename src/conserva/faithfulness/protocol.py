@@ -26,7 +26,7 @@ class Protocol:
 
     name: str
     special: bool
-    """Whether special tokens are taken away like others."""
+    """Whether special tokens are taken away like others; the virtual node of a graph never is."""
     target: str
     """The class that is explained and watched: the predicted or the true one."""
     masks: tuple[str, ...]
@@ -63,7 +63,7 @@ def protocol_of(name: str, target: str | None, labelled: bool, steps: int | str 
         raise Error(
             f"protocol={name!r} watches the true class, but the data has no labels: give them, or target='predicted'."
         )
-    if steps is not None and steps != EACH and (not isinstance(steps, int) or steps < 1):
+    if steps is not None and steps != EACH and (type(steps) is not int or steps < 1):
         raise Error(f"steps={steps!r}: give 1 or more, or {EACH!r} for one feature at a time.")
     chosen = found.steps if steps is None else None if isinstance(steps, str) else steps
     return replace(found, target=wanted, steps=chosen)

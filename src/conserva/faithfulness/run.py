@@ -48,7 +48,7 @@ def evaluate(
     Parameters
     ----------
     task
-        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
+        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`, or `conserva.Graph(model)`.
     data
         A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label). For graphs a
         file with a column of SMILES, a list of graphs, or of (graph, label).
@@ -56,13 +56,14 @@ def evaluate(
         Names as in `conserva.methods()`, options included; None for all.
     protocol
         "default": special tokens stay, the predicted class is watched. "paper": as Ali et al. (2022) ran it, special
-        tokens go like others, the true class is watched.
+        tokens go like others, the true class is watched. The virtual node of a graph stays under both.
     target
         "predicted" or "true", to change the protocol's class.
     mask
         What stands for tokens that are taken away: "unk", "mask", "pad", or "drop" to hide them from attention. None
         for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper. For nodes of a
-        graph "token", "induced" or "blank".
+        graph "token" (or None), where nothing looks at them, "induced", where they are deleted, or "blank", where they
+        stay and say nothing.
     steps
         In how many steps features go or come, or "each" for one at a time; None for the protocol's 10.
     count
@@ -79,14 +80,16 @@ def evaluate(
     out
         A folder for what is done so far: a run that was stopped goes on there.
     batch_size
-        How many texts are explained at once.
+        How many inputs are explained at once.
     tokens
-        How many tokens a batch of masked inputs has; it shrinks by itself when memory runs out.
+        How many features a batch of masked inputs has; it shrinks by itself when memory runs out.
     progress
         Called with the number of samples done, and of all.
     """
     if not isinstance(task, Task):
-        raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
+        raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    if batch_size < 1:
+        raise Error(f"batch_size={batch_size} explains nothing: give 1 or more.")
     whole = task.labelled(data)
     data_taken = whole.take(count, seed)
     found_protocol = protocol_of(protocol, target, data_taken.labels is not None, steps)
@@ -181,6 +184,7 @@ class _Run:
         self.task, self.protocol, self.mask = task, protocol, mask
         self.chosen, self.reference = list(chosen), reference
         self.journal, self.stream = journal, stream
+        self.controls: set[str] = set()
         self.refused: dict[str, str] = {}
         for found in journal.scores.values():
             self.refused.update(found["refused"])
@@ -188,6 +192,8 @@ class _Run:
     def all(self, samples: Sequence[Sample], batch_size: int, progress: Callable[[int, int], None] | None) -> None:
         """Measure all samples, those of equal length together."""
         order = sorted(samples, key=lambda one: len(one.encoded))
+        if self.reference:  # a yardstick that not every sample has would be measured on others
+            self.controls = set.intersection(*(set(one.encoded.controls()) for one in samples))
         done = len(self.journal.curves)
         if progress is not None:
             progress(done, len(samples))
@@ -230,7 +236,9 @@ class _Run:
             scores[LEAVE_ONE_OUT] = leave_one_out(
                 self.task, self.stream, batch, self.protocol, self.mask, targets, numbers
             )
-        controls = [one.encoded.controls() for one in batch] if self.reference else [{} for _ in batch]
+        controls = [
+            {name: each for name, each in one.encoded.controls().items() if name in self.controls} for one in batch
+        ]
         for i, one in enumerate(batch):
             if one.number not in self.journal.scores:
                 every = {**{name: each[i] for name, each in scores.items()}, **controls[i]}

@@ -36,15 +36,13 @@ class Bootstrap:
         values = np.concatenate(self._columns, axis=1)
         rng = np.random.default_rng(self.seed)
         even = np.full(self.samples, 1 / self.samples)
-        at_once = max(1, 4_000_000 // self.samples)
-        means = np.concatenate(
-            [
-                rng.multinomial(self.samples, even, min(at_once, self.resamples - start)) / self.samples @ values
-                for start in range(0, self.resamples, at_once)
-            ]
-        )
+        at_once = min(500, max(1, 4_000_000 // self.samples))
+        means = np.empty((self._width, self.resamples))
+        for start in range(0, self.resamples, at_once):
+            end = min(start + at_once, self.resamples)
+            means[:, start:end] = (rng.multinomial(self.samples, even, end - start) / self.samples @ values).T
         tail = (1 - LEVEL) / 2
-        low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+        low, high = np.stack([np.quantile(one, [tail, 1 - tail]) for one in means], axis=1)
         return values.mean(0), low, high
 
     def intervals(self, where: slice) -> list[Interval]:

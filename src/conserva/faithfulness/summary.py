@@ -32,7 +32,7 @@ def summarise(
 ) -> tuple[tuple[MethodResult, ...], tuple[Pair, ...]]:
     """Return every method's result, and the differences of all pairs on the same samples."""
     rows = rows_of_methods(list(measured[0]["methods"]))
-    yardsticks = (LEAVE_ONE_OUT, *scored[0]["controls"])
+    yardsticks = (LEAVE_ONE_OUT, *scored[0].get("controls", ()))  # older journals know of none
     bootstrap = Bootstrap(len(measured), seed)
     fractions = protocol.fractions()
     whole = {

@@ -58,6 +58,11 @@ class SparseGraphormer(nn.Module):
         """
         sizes = sizes_of(len(x), batch)
         config = self.graphormer.config
+        if int(sizes.max()) > config.max_nodes:
+            raise Error(
+                f"A graph has {int(sizes.max())} nodes, the Graphormer takes {config.max_nodes}: give smaller ones, or "
+                "train a model with a larger max_nodes."
+            )
         limits = (config.max_distance, config.max_hops)
         ids = edge_attr if config.edge_values is not None else None
         graphs = _graphs(sizes.tolist(), edge_index, ids)

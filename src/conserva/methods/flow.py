@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..cores import cores
 from ..errors import Error, NotApplicable
 
 Job: TypeAlias = tuple[list[np.ndarray], list[int]]
@@ -54,16 +54,16 @@ def _closed(matrices: list[np.ndarray], sources: list[int]) -> np.ndarray:
 
 def _searched(jobs: list[Job]) -> list[np.ndarray]:
     """Return the flows through three layers or more, searched for here or by several processes."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = cores()
     seconds = [len(s) * len(m[0]) * (len(m) - 2) * m[0].size * SECONDS_A_CAPACITY for m, s in jobs]
-    if cores == 1 or sum(seconds) < WORTH_SHARING:
+    if count == 1 or sum(seconds) < WORTH_SHARING:
         try:
             from .maxflow import searched_flow
         except ImportError:
             raise NotApplicable("a-flow through three layers or more needs igraph: pip install igraph.") from None
         return [searched_flow(matrices, sources) for matrices, sources in jobs]
     units = [(i, source) for i, (_, sources) in enumerate(jobs) for source in sources]
-    parts = [_grouped(units[core::cores]) for core in range(min(cores, len(units)))]
+    parts = [_grouped(units[core::count]) for core in range(min(count, len(units)))]
     running = [_started([(jobs[i][0], sources) for i, sources in part.items()]) for part in parts]
     try:
         found = [pickle.loads(_answer(process)) for process in running]

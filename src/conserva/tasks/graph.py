@@ -14,6 +14,7 @@ from torch import Tensor
 from ..datasets import Labelled, read_labelled
 from ..datasets import graph as graphs
 from ..datasets.batched_structure import batched_structure
+from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..errors import Error
 from .task import Encoded, Task
 
@@ -106,20 +107,27 @@ class Graph(Task):
         return isinstance(given, (str, np.ndarray, graphs.Graph))
 
     def labelled(self, data: Any) -> Labelled:
-        """Return graphs with their labels: of a file with a column of SMILES, graphs, or pairs of graph and label."""
+        """Return graphs with labels: of a dataset's test split, a file with SMILES, graphs, or (graph, label) pairs."""
         if isinstance(data, Labelled):
             return data
+        if isinstance(data, str) and data in GRAPH_DATASETS:
+            found = GRAPH_DATASETS[data].read("test")
+            return Labelled(tuple(found), tuple(one.label for one in found if one.label is not None), f"{data} (test)")
         if isinstance(data, (str, Path)):
             return read_labelled(data)
         if not isinstance(data, Sequence) or not data:
-            raise Error(f"data={data!r} holds no graphs: give a file, a list of graphs, or a list of (graph, label).")
+            raise Error(
+                f"data={data!r:.60} holds no graphs: give a file, a list of graphs, or a list of (graph, label)."
+            )
         if all(isinstance(one, (tuple, list)) and len(one) == 2 for one in data):
             return Labelled(tuple(one for one, _ in data), tuple(label for _, label in data), "graphs")
         if not all(self.is_one(one) for one in data):
             raise Error("data is neither a list of graphs nor a list of (graph, label): its entries differ.")
         labels = [one.label if isinstance(one, graphs.Graph) else None for one in data]
         known = [label for label in labels if label is not None]
-        return Labelled(tuple(data), tuple(known) if len(known) == len(labels) else None, "graphs")
+        if 0 < len(known) < len(labels):
+            raise Error(f"{len(labels) - len(known)} of {len(labels)} graphs have no label: give all one, or none.")
+        return Labelled(tuple(data), tuple(known) or None, "graphs")
 
     def encode(self, given: str | np.ndarray | graphs.Graph, *, truncate: bool = False) -> EncodedGraph:
         """Return a graph with its degrees, distances and paths; a SMILES or an image becomes a graph first."""
@@ -188,10 +196,9 @@ class Graph(Task):
             return self._as_tokens({**inputs, "attention_mask": _with_virtual(kept)})
         if parts[0].mask == "blank":
             there = self._present([len(part.encoded) for part in parts for _ in range(len(part))])
-            is_image = all(_is_superpixels(part.encoded.graph) for part in parts)
-            return self._as_tokens(
-                {**inputs, "nodes": _blanked(inputs["nodes"], kept, is_image), "attention_mask": there}
-            )
+            images = [_is_superpixels(part.encoded.graph) for part in parts for _ in range(len(part))]
+            blanked = _blanked(inputs["nodes"], kept, torch.tensor(images, device=self._device))
+            return self._as_tokens({**inputs, "nodes": blanked, "attention_mask": there})
         return self._induced(parts, inputs["nodes"], kept)
 
     def _induced(self, parts: Sequence[GraphRows], nodes: Tensor, kept: Tensor) -> dict[str, Tensor]:
@@ -233,11 +240,10 @@ def _with_virtual(kept: Tensor) -> Tensor:
     return torch.nn.functional.pad(kept, (1, 0), value=True)
 
 
-def _blanked(nodes: Tensor, kept: Tensor, keep_places: bool) -> Tensor:
+def _blanked(nodes: Tensor, kept: Tensor, are_images: Tensor) -> Tensor:
     """Return nodes that say nothing where they are not kept; superpixels keep the places after their intensity."""
-    gone = (~kept[:, :, None]).expand(-1, -1, nodes.shape[2])
-    if keep_places:
-        gone = gone & (torch.arange(nodes.shape[2], device=nodes.device) == 0)
+    is_first = torch.arange(nodes.shape[2], device=nodes.device) == 0
+    gone = ~kept[:, :, None] & (is_first | ~are_images[:, None, None])
     return nodes.expand(len(kept), -1, -1).masked_fill(gone, 0)
 
 

@@ -8,7 +8,20 @@ from html import escape
 from ..faithfulness.evaluation import METRICS, Evaluation, Interval, MethodResult
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
 from .html import PAGE
-from .table import SETTINGS, best, heading, headline, interval, is_random, protocol_line, ranked, said, short
+from .table import (
+    SETTINGS,
+    best,
+    heading,
+    headline,
+    interval,
+    is_of_graphs,
+    is_random,
+    protocol_line,
+    ranked,
+    said,
+    setting,
+    short,
+)
 
 STYLE = """
 .conserva{font:16px/1.6 system-ui,sans-serif;color:#1a1a1a;--note:#595959;--grid:#ddd;--ground:#fff;max-width:60rem}
@@ -56,9 +69,33 @@ MEANINGS = {
     "conservation": "Whether scores add up to the output they explain. Correlation and slope of the sums against the "
     "outputs are 1, and the gap, the mean distance between the two, is 0, where they do.",
     "random": "A random order of the features: what a method must beat to say anything.",
-    "yardstick": "A row apart, as leave-one-out: it asks the model anew for every feature; shown to compare.",
 }
 
+YARDSTICKS = {
+    "leave-one-out": "A yardstick, no method of explanation: it asks the model anew for every feature.",
+    "intensity": "A yardstick, no method of explanation: superpixels in the order of their brightness, whatever the "
+    "model: what a method must beat to say more than the image does.",
+}
+"""What the rows apart are."""
+
+MASKS = {
+    "unk": "The unknown token stands in the place of one that is taken away.",
+    "mask": "The mask token stands in the place of one that is taken away.",
+    "pad": "The pad token stands in the place of one that is taken away.",
+    "drop": "Nothing looks at a token that is taken away.",
+    "token": "Nothing looks at a node that is taken away; the others keep degrees, distances and paths of the whole "
+    "graph.",
+    "induced": "A node that is taken away is deleted with its edges; degrees, distances and paths are found anew in "
+    "what is left.",
+    "blank": "A node that is taken away stays in its place and says nothing: an atom has no features, a superpixel is "
+    "black.",
+}
+"""What becomes of features that are taken away."""
+
+ONE_BY_ONE = (
+    "Features go and come one at a time: an input has as many steps as features. Areas are taken of its own points; "
+    "the curves shown are means over inputs, whose points are joined by straight lines."
+)
 
 Cells = Callable[[MethodResult], list[str]]
 
@@ -73,12 +110,10 @@ def report(evaluation: Evaluation) -> str:
         "Curves": _figure(curves_svg(evaluation), curves_caption(evaluation)),
         "Differences": _differences(evaluation),
         "Conservation": _conservation(evaluation),
-        "Protocol": _list(
-            {SETTINGS.get(key, WORDS.get(key, key)): said(value) for key, value in evaluation.protocol.items()}
-        ),
+        "Protocol": _list(_protocol(evaluation)),
         "Provenance": _list({key: said(value) for key, value in evaluation.provenance.items()}),
         "Methods that do not apply": _list(evaluation.refused),
-        "How to read this": _list(MEANINGS),
+        "How to read this": _list({**MEANINGS, **_own_meanings(evaluation)}),
     }
     sections = {title: body for title, body in sections.items() if body}
     names = {title: title.lower().replace(" ", "-") for title in sections}
@@ -110,6 +145,7 @@ def summary(evaluation: Evaluation) -> str:
         f"of the target, the better the method knew. {_name(first)} ranks first (AUAC {_from_to(first.auac)}).",
         *_lead(evaluation, order),
         *_above_random(evaluation, order),
+        *_above_brightness(evaluation, order),
         *_pruning(evaluation, first),
     ]
     return " ".join(sentences)
@@ -151,6 +187,16 @@ def _above_random(evaluation: Evaluation, order: Sequence[MethodResult]) -> Iter
     failing = [method for method, one in above.items() if one is not None and one.low <= 0]
     if failing:
         yield f"Not shown to be better than a random order: {', '.join(failing)}."
+
+
+def _above_brightness(evaluation: Evaluation, order: Sequence[MethodResult]) -> Iterable[str]:
+    """Say which methods do not beat an order that needs no model, where there is one."""
+    if not any(one.reference and one.method == "intensity" for one in evaluation.methods):
+        return
+    against = {_name(one): difference(evaluation, "auac", one.method, "intensity") for one in order}
+    failing = [method for method, one in against.items() if one is not None and one.low <= 0]
+    if failing:
+        yield f"Not shown to be better than the order of brightness, which asks no model: {', '.join(failing)}."
 
 
 def _pruning(evaluation: Evaluation, first: MethodResult) -> Iterable[str]:
@@ -197,6 +243,26 @@ def _or(names: Sequence[str]) -> str:
 
 
 # The sections
+
+
+def _protocol(evaluation: Evaluation) -> dict[str, str]:
+    found = dict(evaluation.protocol)
+    if is_of_graphs(evaluation):
+        found.pop("special", None)  # a graph has no special tokens
+        found["virtual node"] = "stays"
+    return {SETTINGS.get(key, WORDS.get(key, key)): setting(key, value) for key, value in found.items()}
+
+
+def _own_meanings(evaluation: Evaluation) -> dict[str, str]:
+    """Return what is to be said of this evaluation's rows and settings, and not of every one's."""
+    rows = {one.method for one in evaluation.methods if one.reference}
+    found = {name: meaning for name, meaning in YARDSTICKS.items() if name in rows}
+    mask = str(evaluation.protocol.get("mask"))
+    if mask in MASKS:
+        found[f"mask {mask}"] = MASKS[mask]
+    if "steps" in evaluation.protocol and evaluation.protocol["steps"] is None:
+        found["steps"] = ONE_BY_ONE
+    return found
 
 
 def _results(evaluation: Evaluation) -> str:

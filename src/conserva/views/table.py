@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, METRICS, Evaluation, Interval, MethodResult
+from ..tasks.graph import MASKS as NODE_MASKS
 
 TITLES = {"auac": "AUAC", "au_mse": "AU-MSE", "aupc": "AUPC"}
 """How the paper writes the metrics' names; the others are words."""
@@ -60,10 +61,22 @@ def protocol_line(evaluation: Evaluation) -> str:
     """Say in one line how it was evaluated."""
     protocol = evaluation.protocol
     parts = [f"protocol {said(protocol['name'])}"] if "name" in protocol else ["protocol"]
-    parts += [f"{word} {said(protocol[key])}" for key, word in SETTINGS.items() if key in protocol]
-    if "special" in protocol:
+    parts += [f"{word} {setting(key, protocol[key])}" for key, word in SETTINGS.items() if key in protocol]
+    if is_of_graphs(evaluation):
+        parts.append("the virtual node stays")
+    elif "special" in protocol:
         parts.append("special tokens go too" if protocol["special"] else "special tokens stay")
     return " · ".join(parts)
+
+
+def is_of_graphs(evaluation: Evaluation) -> bool:
+    """Return whether nodes were taken away: the one feature that is not the input's own, the virtual node, never is."""
+    return evaluation.protocol.get("mask") in NODE_MASKS
+
+
+def setting(key: str, value: Any) -> str:
+    """Return in words what a setting of the protocol is."""
+    return "one for each feature" if key == "steps" and value is None else said(value)
 
 
 def said(value: Any) -> str:
