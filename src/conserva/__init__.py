@@ -2,6 +2,8 @@
 
 from .auditing import Audit
 from .auditing.run import audit
+from .bias_study import BiasStudy
+from .bias_study.run import bias
 from .errors import Error
 from .explain import explain
 from .explanation import Explanation
@@ -15,12 +17,14 @@ from .tasks import Graph, Text
 
 __all__ = [
     "Audit",
+    "BiasStudy",
     "Error",
     "Evaluation",
     "Explanation",
     "Graph",
     "Text",
     "audit",
+    "bias",
     "evaluate",
     "explain",
     "load",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import Error
-from . import auditing, evaluating, explaining, reproducing, training
+from . import auditing, biasing, evaluating, explaining, reproducing, training
 from .form import FORM
 
 
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 for an error, 2 for a wrong call, 130 when interrupted."""
     parser = argparse.ArgumentParser("conserva", description="Explanations of Transformers that add up.", **FORM)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for part in (explaining, auditing, evaluating, training, reproducing):
+    for part in (explaining, auditing, evaluating, biasing, training, reproducing):
         part.add(commands)
     given = parser.parse_args(arguments)
     try:

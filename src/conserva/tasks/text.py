@@ -28,6 +28,9 @@ class EncodedText(Encoded):
     """A text as the model sees it: its tokens, which of them the tokenizer added, and the words they belong to."""
 
     ids: tuple[int, ...]
+    spans: tuple[tuple[int, int] | None, ...]
+    """The characters of the text that each token stands for; None for one that the tokenizer added, and for all tokens
+    of a tokenizer that does not tell."""
 
     @property
     def key(self) -> str:
@@ -89,8 +92,13 @@ class Text(Task):
         special = [bool(mask) for mask in self.tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True)]
         if all(special):
             raise Error(f"text={text!r} holds nothing that the tokenizer knows: there is nothing to explain.")
-        words = encoding.word_ids() if getattr(encoding, "is_fast", False) else list(range(len(ids)))
-        return EncodedText(text, tuple(self._token_texts(ids)), tuple(special), tuple(words), tuple(ids))
+        words: list[int | None] = list(range(len(ids)))
+        spans: list[tuple[int, int] | None] = [None] * len(ids)
+        if getattr(encoding, "is_fast", False):
+            words = encoding.word_ids()
+            offsets = encoding.encodings[0].offsets
+            spans = [None if added else (start, end) for (start, end), added in zip(offsets, special, strict=True)]
+        return EncodedText(text, tuple(self._token_texts(ids)), tuple(special), tuple(words), tuple(ids), tuple(spans))
 
     def _token_texts(self, ids: Sequence[int]) -> Iterator[str]:
         """Yield what every token stands for: byte-level tokenizers write letters in a code of their own."""

@@ -1,0 +1,78 @@
+"""Entities found by a model that labels words, as those trained on CoNLL-2003 do: a group for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import Error
+from ..quiet import quiet_loading
+from .mentions import Tagger
+
+Word = tuple[int, int, str]
+"""Where a word begins and ends, and its label."""
+
+
+def tagger_of(name: str | Path) -> Tagger:
+    """Return the tagger of a Hugging Face token classifier, in a folder or on the hub.
+
+    Its labels are of the form "B-PER", "I-PER", "O". A word has the label of its first piece. A text that is longer
+    than the model takes is read in parts.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+    source = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else str(name)
+    try:
+        with quiet_loading():
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            model, report = AutoModelForTokenClassification.from_pretrained(
+                source, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            )
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise Error(f"tagger={str(name)!r} could not be loaded from a folder or the hub ({reason}).") from None
+    named = getattr(model.config, "architectures", None) or ["TokenClassification"]
+    if report["missing_keys"] or not any("TokenClassification" in one for one in named):
+        raise Error(f"tagger={str(name)!r} is no token classifier: choose a model that labels words.")
+    if not tokenizer.is_fast:
+        raise Error(f"tagger={str(name)!r} has a tokenizer that does not tell where words are: choose another.")
+    longest = min(int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 512)))
+    model.eval()
+
+    def tagger(text: str) -> list[tuple[int, int, str]]:
+        parts = tokenizer(
+            text, truncation=True, max_length=longest, return_overflowing_tokens=True, return_tensors=None
+        )
+        words: dict[int, Word] = {}
+        for encoding in parts.encodings:
+            with torch.no_grad():
+                logits = model(
+                    input_ids=torch.tensor([encoding.ids]), attention_mask=torch.tensor([encoding.attention_mask])
+                ).logits[0]
+            labels = [model.config.id2label[int(index)] for index in logits.argmax(-1)]
+            for word, (start, end), label in zip(encoding.word_ids, encoding.offsets, labels, strict=True):
+                if word is not None:
+                    first = words.get(word, (start, end, label))
+                    words[word] = (first[0], end, first[2])
+        return entities(list(words.values()))
+
+    tagger.name = str(name)  # type: ignore[attr-defined]
+    return tagger
+
+
+def entities(words: Sequence[Word]) -> list[tuple[int, int, str]]:
+    """Return the entities that labelled words make up: each begins with "B-", or where the kind changes."""
+    found: list[tuple[int, int, str]] = []
+    going_on = ""
+    for start, end, label in words:
+        kind = label[2:] if label[:2] in ("B-", "I-") else label
+        if label == "O":
+            kind = ""
+        elif kind == going_on and not label.startswith("B-"):
+            found[-1] = (found[-1][0], end, kind)
+        else:
+            found.append((start, end, kind))
+        going_on = kind
+    return found

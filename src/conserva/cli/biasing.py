@@ -1,0 +1,139 @@
+"""`conserva bias`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import Error
+from .form import FORM, Commands, add_model, device_of
+from .progress import progress
+
+BIAS = """examples:
+  conserva bias --data reviews.csv --groups names --out results/names
+  conserva bias --data sst2.parquet --split test --groups cities.txt,villages.txt
+  conserva bias --data sentences.txt --groups lists/ --count 2000 --json > study.json
+  conserva bias --model path/to/model --data reviews.jsonl --groups names --target "good - bad" --method exact
+
+Explains the difference of two classes' scores for every text that mentions a word of a group, and compares what falls
+on the words of each. A .txt file has one text a line, and is read line by line. --groups is a folder of .txt files, or
+files as a.txt,b.txt, each a group with one word or phrase a line; or names, the lists of first names in the folder that
+CONSERVA_DATA names. Words listed with a capital letter are names: they need it in texts that have capitals, and those
+that are ordinary words ("Will", "Grace") are left out where no capital letter tells. Words that several groups have are
+a group of their own, "ambiguous".
+
+With --out everything is kept in that folder: the study, its mentions, a report. A run that was stopped goes on where it
+was when the same command is given again."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser("bias", help="compare what falls on groups of words", epilog=BIAS, **FORM)
+    parser.add_argument(
+        "--data",
+        required=True,
+        help="a .txt, .csv, .tsv, .jsonl, .json or .parquet file, or the name of a dataset of texts",
+    )
+    parser.add_argument("--text", metavar="COLUMN", help="the column of texts (default: found by its name)")
+    parser.add_argument("--label", metavar="COLUMN", help="the column of the labels (default: found by its name)")
+    parser.add_argument("--split", help="the split, where the data has several")
+    parser.add_argument("--count", type=int, help="how many texts are drawn (default: all)")
+    parser.add_argument("--groups", help="a folder, files as a.txt,b.txt, or names (default: names)")
+    parser.add_argument("--tagger", metavar="MODEL", help="find groups by a token classifier instead, as PER and LOC")
+    parser.add_argument("--target", help="the contrast, as 'good - bad' (default: of two classes, second - first)")
+    parser.add_argument("--method", default="ah+ln", help="how texts are explained (default: %(default)s)")
+    parser.add_argument("--level", type=float, default=0.05, help="of the tests (default: %(default)s)")
+    parser.add_argument("--keep-ordinary", action="store_true", help="count names that are ordinary words, too")
+    parser.add_argument("--skip-ambiguous", action="store_true", help="leave out words that several groups have")
+    parser.add_argument("--swaps", type=int, default=10, help="entities swapped as a check (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of draws and tests (default: %(default)s)")
+    parser.add_argument("--no-truncate", action="store_true", help="refuse texts longer than the model takes")
+    parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=32, help="texts explained at once (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_model(parser)
+    parser.set_defaults(run=_bias)
+
+
+def _bias(given: argparse.Namespace) -> None:
+    from ..bias_study.run import bias
+    from ..loading import load
+
+    groups = _groups(given)
+    texts = _texts(given)
+    task = load(given.model)
+    task.model.to(device_of(given.device))
+    with progress("reading texts") as say:
+        study = bias(
+            task,
+            texts,
+            groups,
+            target=given.target,
+            method=given.method,
+            level=given.level,
+            ordinary="keep" if given.keep_ordinary else "skip",
+            ambiguous="skip" if given.skip_ambiguous else "own",
+            swaps=given.swaps,
+            seed=given.seed,
+            truncate=not given.no_truncate,
+            batch_size=given.batch_size,
+            out=given.out,
+            progress=say,
+        )
+    if given.json:
+        print(study.to_json())
+    else:
+        from ..views.bias_summary import show
+
+        show(study)
+    if given.out:
+        from ..views.bias_report import page
+
+        (given.out / "report.html").write_text(page(study), encoding="utf-8")
+        for name in ("bias.json", "mentions.parquet", "report.html"):
+            print(f"wrote {given.out / name}", file=sys.stderr)
+
+
+def _groups(given: argparse.Namespace) -> Any:
+    """Return the groups as they were given: by lists, or by what finds them."""
+    if given.tagger is None:
+        groups = given.groups or "names"
+        return groups.split(",") if "," in groups else groups
+    if given.groups is not None:
+        raise Error(f"--groups {given.groups} and --tagger {given.tagger} both name groups: give one.")
+    from ..bias_study.tagger import tagger_of
+
+    return tagger_of(given.tagger)
+
+
+def _texts(given: argparse.Namespace) -> Any:
+    """Return the texts: of a .txt file line by line, or all that a table or a dataset has."""
+    from ..bias_study.collect import Corpus
+    from ..datasets import Labelled, read_labelled
+
+    path = Path(given.data).expanduser()
+    if path.suffix.lower() != ".txt":
+        data = read_labelled(given.data, text=given.text, label=given.label, split=given.split)
+        return data.take(given.count, given.seed)
+    if given.text or given.label or given.split:
+        raise Error(f"--data {given.data} has no columns: --text, --label and --split are for tables.")
+    if given.count is None:
+        return Corpus(((line, None) for line in _lines(path)), sum(1 for _ in _lines(path)), str(path))
+    return Labelled(tuple(_lines(path)), None, str(path)).take(given.count, given.seed)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the texts of a file, one a line."""
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for line in lines:
+                if line.strip():
+                    yield line.strip()
+    except OSError as error:
+        raise Error(f"--data {path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise Error(f"--data {path} is not UTF-8: save it as UTF-8.") from None
