@@ -173,3 +173,13 @@ def test_everything_or_nothing_flagged(flagged: bool) -> None:
     assert ("None of 96 words tested stands out" in text) == (not flagged)
     assert ('<tr class="flagged">' in html) == flagged
     assert html.partition("<details>")[0].count('class="flagged"') == (1 + 10 + 30 + 10 if flagged else 0)
+
+
+def test_a_flagged_difference_is_not_laid_on_the_words_alone():
+    def said(flagged):
+        made = study()
+        differences = tuple(dataclasses.replace(one, flagged=flagged) for one in made.differences)
+        return " ".join(sentences(dataclasses.replace(made, differences=differences)))
+
+    assert "can come from the sentences they stand in" in said(True)
+    assert "can come from the sentences they stand in" not in said(False)

@@ -382,3 +382,11 @@ def test_published_datasets(name: str, split: str, rows: int, classes: int) -> N
     read = read_labelled(path, split=split)
     assert len(read) == rows
     assert set(class_indices(read.labels or (), {}, classes)) == set(range(classes))
+
+
+def test_several_splits_are_joined_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "splits.csv"
+    path.write_text("text,split\na,train\nb,dev\nc,test\nd,train\n", encoding="utf-8")
+    assert read_labelled(path, split="test+train").texts == ("a", "c", "d")
+    with pytest.raises(conserva.Error, match=r"no rows with split=.other.*or more as a\+b"):
+        read_labelled(path, split="train+other")

@@ -16,15 +16,15 @@ from test_maps import REFUSED as WITHOUT_MAPS
 from test_zoo import REFUSED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-AUDIT, DATA, GRAPHS = (
+AUDIT, DATA, GRAPHS, BIAS = (
     (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
-    for name in ("audit.md", "datasets.md", "graphs.md")
+    for name in ("audit.md", "datasets.md", "graphs.md", "bias.md")
 )
 
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT + DATA + GRAPHS, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT + DATA + GRAPHS + BIAS, re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, Any] = {}
     for block in blocks:
@@ -48,7 +48,7 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _needs_datasets(command: str) -> bool:
-    return command.startswith(("conserva train", "conserva reproduce")) or "models/" in command
+    return command.startswith(("conserva train", "conserva reproduce", "conserva bias")) or "models/" in command
 
 
 @pytest.mark.skipif(not os.environ.get("CONSERVA_DATA"), reason="CONSERVA_DATA names no folder of datasets")

@@ -84,7 +84,8 @@ def read_labelled(
 
     A dataset is named as on the Hugging Face hub, its configuration after a colon: "imdb", "glue:sst2". `text` and
     `label` name the columns; left out, they are found by the usual names, and a source without labels has None.
-    `split` is a split of the dataset ("validation" when left out) or, in a file with a column `split`, the value there.
+    `split` is a split of the dataset ("validation" when left out) or, in a file with a column `split`, the value there,
+    or several as "train+dev".
     An empty text is an error, unless `allow_empty` is set by who expects such rows.
     """
     if _names_file(source):
@@ -357,9 +358,12 @@ def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
     there = list(dict.fromkeys(map(str, values)))
     if split is None and len(there) > 1:
         raise Error(f"{table.source!r} holds several splits: choose one with split=, from {_listed(there)}.")
-    if split is not None and split not in there:
-        raise Error(f"{table.source!r} has no rows with split={split!r}: choose one of {_listed(there)}.")
-    return [row for row, value in enumerate(values) if split is None or str(value) == split]
+    wanted = there if split is None else [split] if split in there else split.split("+")
+    if missing := [one for one in wanted if one not in there]:
+        raise Error(
+            f"{table.source!r} has no rows with split={missing[0]!r}: choose one of {_listed(there)}, or more as a+b."
+        )
+    return [row for row, value in enumerate(values) if str(value) in wanted]
 
 
 def _text(table: _Table, row: int, value: object, allow_empty: bool) -> str:

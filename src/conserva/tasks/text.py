@@ -82,7 +82,9 @@ class Text(Task):
             raise Error(f"text={text!r} is no string.")
         if not text.strip():
             raise Error(f"text={text!r} is empty: there is nothing to explain.")
-        encoding = self.tokenizer(text, truncation=truncate, max_length=self.longest if truncate else None)
+        most = self.longest if truncate else None
+        # Not verbose: of texts that are too long it speaks itself, below.
+        encoding = self.tokenizer(text, truncation=truncate, max_length=most, verbose=False)
         ids = list(encoding["input_ids"])
         if len(ids) > self.longest:
             raise Error(

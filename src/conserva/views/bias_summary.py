@@ -178,8 +178,15 @@ def _entity(one: Entity) -> str:
 
 
 def _swapped(study: BiasStudy) -> str:
+    # A blind model's groups can be flagged, too, if they stand in sentences of different kinds.
+    warning = (
+        " A difference between groups can come from the sentences they stand in: a word weighs more where the model is "
+        "undecided, whichever word it is. Only where other words in the same places change the answer is it the words."
+        if any(one.flagged for one in study.differences)
+        else ""
+    )
     if not study.swaps:
-        return "Whether the model answers otherwise with other words in the same places was not checked."
+        return f"Whether the model answers otherwise with other words in the same places was not checked.{warning}"
     verdicts: dict[str, list[str]] = {"agrees": [], "is unsure": [], "disagrees": []}
     for one in study.swaps:
         verdicts[verdict(one)].append(f"“{one.name}”")
@@ -189,7 +196,7 @@ def _swapped(study: BiasStudy) -> str:
         f"answer moved as relevance says for {listed(agreeing) if agreeing else 'none'}"
         + (f", the other way for {listed(against)}" if against else "")
         + (f", and not clearly either way for {listed(unsure)}" if unsure else "")
-        + "."
+        + f".{warning}"
     )
 
 
