@@ -164,6 +164,7 @@ def test_interrupting_leaves_no_traceback(tmp_path: Path) -> None:
     path = tmp_path / "many.txt"
     path.write_text("a fine film about many things, and a long one.\n" * 20000, encoding="utf-8")
     command = [sys.executable, "-m", "conserva.cli", "explain", "--file", str(path), "--json"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child would inherit that it is ignored
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(6)
     running.send_signal(signal.SIGINT)

@@ -274,6 +274,7 @@ def test_interrupted_it_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
         "--out",
         str(out),
     ]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child would inherit that it is ignored
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not ((out / NAME).exists() and (out / NAME).stat().st_size > 5000):
