@@ -130,7 +130,7 @@ def test_an_image_of_mnist_by_its_number(
 @with_data
 def test_a_number_that_mnist_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONSERVA_CACHE", str(tmp_path))
-    with pytest.raises(conserva.Error, match="99999 is no image of test: it has 0 to 9999"):
+    with pytest.raises(conserva.Error, match="Image 99999 of test does not exist: it has 0 to 9999"):
         digit_graph("test:99999", DATA)
 
 
