@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +12,13 @@ import torch
 
 import conserva
 from conserva.datasets import graph_catalogue
+from conserva.datasets import superpixels as module
 from conserva.datasets.drawn import drawn_digit
-from conserva.datasets.graph import Graph
+from conserva.datasets.graph import Graph, structure
 from conserva.datasets.molecules import molecule
 from conserva.datasets.superpixels import superpixels
+
+DATA = os.environ.get("CONSERVA_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +99,20 @@ def test_numbers_that_make_no_sense(molecules: conserva.Graph) -> None:
     with pytest.raises(conserva.Error, match="holds no graphs") as caught:
         conserva.evaluate(molecules, molecule("C" * 100), ["gi"])
     assert len(str(caught.value)) < 200
+
+
+# MNIST as published.
+
+
+def test_published_digits() -> None:
+    if not DATA:
+        pytest.skip("no folder of datasets: set CONSERVA_DATA")
+    read = module.digits("test", 150, 0, DATA)
+    sizes = Counter(len(graph) for graph in read)
+    assert 70 <= min(sizes) <= max(sizes) == 75
+    assert sizes[75] > 140
+    assert {graph.label for graph in read} == set(range(10))
+    assert not any((structure(graph).distances == 20).any() for graph in read)
+    rows = {split: set(module._rows(split, 60_000).tolist()) for split in ("train", "validation")}
+    assert {split: len(its) for split, its in rows.items()} == {"train": 55_000, "validation": 5_000}
+    assert not rows["train"] & rows["validation"]

@@ -162,9 +162,6 @@ def test_the_model_equals_its_formulas(pre_norm: bool, nodes: str, edges: str) -
         torch.testing.assert_close(ours[row], torch.tensor(theirs, dtype=torch.float64), **EXACT)
 
 
-# Nodes that are not there.
-
-
 @over_nodes
 @over_norms
 def test_masked_nodes_are_deleted_nodes_up_to_the_empty_graph(pre_norm: bool, nodes: str) -> None:

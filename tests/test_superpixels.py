@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import os
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -19,8 +18,6 @@ from conserva.datasets import superpixels as module
 from conserva.datasets.graph import Graph, structure
 from conserva.datasets.segments import segmented
 from conserva.datasets.superpixels import blank, digits, superpixels
-
-DATA = os.environ.get("CONSERVA_DATA")
 
 
 def strokes(seed: int) -> np.ndarray:
@@ -390,20 +387,3 @@ def test_files_that_are_refused(small: Path) -> None:
     labels = small / "mnist" / module._LABELS["test"].file
     labels.write_bytes(gzip.compress(gzip.decompress(labels.read_bytes())[:-1] + b"\0"))
     refused(lambda: digits("test", folder=small), str(labels), "MD5")
-
-
-# MNIST as published.
-
-
-def test_published_digits() -> None:
-    if not DATA:
-        pytest.skip("no folder of datasets: set CONSERVA_DATA")
-    read = digits("test", 150, 0, DATA)
-    sizes = Counter(len(graph) for graph in read)
-    assert 70 <= min(sizes) <= max(sizes) == 75
-    assert sizes[75] > 140
-    assert {graph.label for graph in read} == set(range(10))
-    assert not any((structure(graph).distances == 20).any() for graph in read)
-    rows = {split: set(module._rows(split, 60_000).tolist()) for split in ("train", "validation")}
-    assert {split: len(its) for split, its in rows.items()} == {"train": 55_000, "validation": 5_000}
-    assert not rows["train"] & rows["validation"]
