@@ -84,7 +84,6 @@ class Graph(Task):
     """A classifier of graphs: a Graphormer, asked with graphs, with SMILES if its nodes are atoms, or with images."""
 
     feature = "inputs_embeds"
-    masks = MASKS
     noun = "graph"
 
     model: Graphormer

@@ -72,8 +72,6 @@ class Task(ABC):
 
     feature: ClassVar[str]
     """The model's input whose places are the features."""
-    masks: ClassVar[tuple[str, ...]]
-    """What can stand for a feature that was taken away, the usual one first."""
     noun: ClassVar[str]
     """What an input is called in messages."""
 

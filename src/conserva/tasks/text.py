@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled, read_labelled
 from ..errors import Error
-from .masking import MASKS, TextRows, mask_of, masked
+from .masking import TextRows, mask_of, masked
 from .task import Encoded, Task
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ class Text(Task):
     """A text classifier: a Hugging Face model and its tokenizer."""
 
     feature = "input_ids"
-    masks = MASKS
     noun = "text"
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
