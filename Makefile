@@ -30,6 +30,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py --small --batch 1 --tokens 32
 	$(BIN)/python benchmarks/flow.py
 	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python scripts/performance_page.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

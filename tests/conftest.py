@@ -1,8 +1,11 @@
 """What every test starts from: no hub, one thread, fixed seeds."""
 
 import os
+import shutil
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if shutil.which("nvidia-smi") is None:  # kernels run in Triton's interpreter, which must be known before Triton is
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 # Some virtual machines announce AMX and do not run it: bfloat16 products would end the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 

@@ -204,10 +204,10 @@ def slowly(task, texts, *rest, **options):
     time.sleep(float(sys.argv[2]))
     return explained(task, texts, *rest, **options)
 collect.explain = slowly
-collect.BATCHES = 1
+collect.AT_ONCE = 2
 texts = [line for line in open(sys.argv[3], encoding="utf-8").read().splitlines() if line]
 conserva.bias(conserva.load(), iter(texts), {"a": ["Eastwood", "Kurosawa"], "b": ["Meryl Streep", "Denzel", "Will"]},
-              batch_size=2, out=sys.argv[1])
+              batch_tokens=40, out=sys.argv[1])
 """
 
 
@@ -281,18 +281,19 @@ def test_a_corpus_that_has_grown_is_read_on(three: conserva.Text, tmp_path: Path
 
 
 def test_progress_counts_texts(three: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "BATCHES", 1)
+    monkeypatch.setattr(collect, "AT_ONCE", 2)
     said = []
-    conserva.bias(three, TEXTS, GROUPS, swaps=0, batch_size=2, progress=lambda *two: said.append(two))
+    conserva.bias(three, TEXTS, GROUPS, swaps=0, progress=lambda *two: said.append(two))
     assert said == [(3, 8), (5, 8), (8, 8), (8, 8)]
     said.clear()
-    conserva.bias(three, iter(TEXTS), GROUPS, swaps=0, batch_size=4, progress=lambda *two: said.append(two))
+    monkeypatch.setattr(collect, "AT_ONCE", 4)
+    conserva.bias(three, iter(TEXTS), GROUPS, swaps=0, progress=lambda *two: said.append(two))
     assert said == [(5, 5), (8, 8)]
 
 
 def test_what_is_left_out_is_counted_once(three: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "BATCHES", 1)
-    found = conserva.bias(three, [TEXTS[5], *TEXTS], GROUPS, swaps=0, batch_size=2)
+    monkeypatch.setattr(collect, "AT_ONCE", 2)
+    found = conserva.bias(three, [TEXTS[5], *TEXTS], GROUPS, swaps=0)
     assert found.left_out == {"Will": 2}
 
 
@@ -340,7 +341,7 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
         ({"method": "magic"}, "method='magic' is unknown"),
         ({"level": 5}, "level=5 is no level"),
         ({"swaps": -1}, "swaps=-1"),
-        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
         ({"ordinary": "maybe"}, "ordinary='maybe' is unknown"),
         ({"task": "sentiment"}, "is no task"),
     ],

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import conserva
+from conserva.batches import by_length
+from conserva.errors import OutOfMemory
 from conserva.explanation import Entries
 from conserva.rules import RULE_SETS
 from tiny import bert
@@ -45,7 +47,8 @@ def test_the_words_that_matter_stand_out(task: conserva.Text) -> None:
 def test_many_texts_equal_single_ones_in_their_order(task: conserva.Text) -> None:
     texts = ["a joy.", "not much of anything, and far too long for what little it has to say.", "dull", SENTENCE]
     done: list[int] = []
-    many = conserva.explain(task, texts, method="exact", batch_size=3, progress=done.append)
+    longest = max(len(task.encode(text)) for text in texts)
+    many = conserva.explain(task, texts, method="exact", batch_tokens=3 * (longest - 1), progress=done.append)
     assert done == [3, 1]
     for text, one in zip(texts, many, strict=True):
         alone = conserva.explain(task, text, method="exact")
@@ -54,6 +57,75 @@ def test_many_texts_equal_single_ones_in_their_order(task: conserva.Text) -> Non
         assert one.scores == pytest.approx(alone.scores, abs=1e-4)
         assert one.target == alone.target
     assert [one.target for one in many] == ["positive", "negative", "negative", "positive"]
+
+
+def test_a_batch_has_as_many_tokens_as_its_budget_allows() -> None:
+    lengths = [7, 2, 9, 2, 3, 30, 4]
+    assert list(by_length(lengths, 12)) == [[1, 3, 4], [6], [0], [2], [5]]
+    for tokens in (1, 8, 20, 1000):
+        batches = list(by_length(lengths, tokens))
+        assert sorted(i for rows in batches for i in rows) == list(range(len(lengths)))
+        for rows, (first, *_) in zip(batches, [*batches[1:], [None]], strict=True):
+            assert len(rows) == 1 or len(rows) * max(lengths[i] for i in rows) <= tokens
+            assert first is None or (len(rows) + 1) * lengths[first] > tokens
+    assert list(by_length([], 5)) == []
+
+
+@pytest.mark.parametrize("method", ["ah+ln", "rollout", "random"])
+def test_the_budget_changes_no_result(task: conserva.Text, method: str) -> None:
+    texts = ["a joy.", "dull", SENTENCE, "not much of anything", "a joy."]
+    at_once, *others = (
+        conserva.explain(task, texts, [1, 0, None, "negative", 1], method, batch_tokens=tokens)
+        for tokens in (10_000, 40, 1)
+    )
+    for many in others:
+        for one, same in zip(many, at_once, strict=True):
+            assert one.scores == pytest.approx(same.scores, abs=1e-5)
+            assert one.output == pytest.approx(same.output, abs=1e-5)
+            assert (one.text, one.target, one.provenance) == (same.text, same.target, same.provenance)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), OutOfMemory("full"), RuntimeError("out of memory")])
+def test_a_batch_that_does_not_fit_is_halved(
+    task: conserva.Text, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, tried, batched = ["dull", "a joy.", "a dull joy", "not much of anything"], [], task.batch
+
+    def batch(encoded: list) -> dict[str, torch.Tensor]:
+        tried.append(len(encoded))
+        if len(encoded) > 1 and len(tried) < 3:
+            raise error
+        return batched(encoded)
+
+    expected = conserva.explain(task, texts)
+    monkeypatch.setattr(task, "batch", batch)
+    done: list[int] = []
+    many = conserva.explain(task, texts, progress=done.append)
+    assert (tried, done) == ([4, 2, 1, 1, 2], [1, 1, 2])
+    for one, same in zip(many, expected, strict=True):
+        assert one.text == same.text
+        assert one.scores == pytest.approx(same.scores, abs=1e-5)
+
+
+def test_one_input_that_does_not_fit_is_an_error(task: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch(encoded: list) -> dict[str, torch.Tensor]:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(task, "batch", batch)
+    with pytest.raises(torch.OutOfMemoryError, match="full"):
+        conserva.explain(task, ["dull", "a joy."])
+
+
+@pytest.mark.parametrize("tokens", [1, 10_000])
+def test_numbers_that_are_not_finite_are_found_in_every_batch(task: conserva.Text, tokens: int) -> None:
+    model = bert(vocab_size=12000, max_position_embeddings=512)
+    broken = conserva.Text(model, task.tokenizer)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[broken.encode("joy").ids[1]] = float("inf")
+    for texts in (["joy"], ["joy", "dull", "not much"], ["dull", "not much", "joy"], ["dull", "joy", "not much of it"]):
+        with pytest.raises(conserva.Error, match="The output has nan or inf"):
+            conserva.explain(broken, texts, batch_tokens=tokens)
+    assert len(conserva.explain(broken, ["dull", "not much"], batch_tokens=tokens)) == 2
 
 
 def test_targets(task: conserva.Text) -> None:

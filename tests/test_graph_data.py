@@ -90,10 +90,10 @@ def test_a_dataset_by_its_name(molecules: conserva.Graph, monkeypatch: pytest.Mo
 
 
 def test_numbers_that_make_no_sense(molecules: conserva.Graph) -> None:
-    with pytest.raises(conserva.Error, match="batch_size=0"):
-        conserva.explain(molecules, ["CCO"], batch_size=0)
-    with pytest.raises(conserva.Error, match="batch_size=0"):
-        conserva.evaluate(molecules, ["CCO"], ["gi"], batch_size=0)
+    with pytest.raises(conserva.Error, match="batch_tokens=0"):
+        conserva.explain(molecules, ["CCO"], batch_tokens=0)
+    with pytest.raises(conserva.Error, match="batch_tokens=0"):
+        conserva.evaluate(molecules, ["CCO"], ["gi"], batch_tokens=0)
     with pytest.raises(conserva.Error, match="steps=True"):
         conserva.evaluate(molecules, ["CCO"], ["gi"], steps=True)
     with pytest.raises(conserva.Error, match="holds no graphs") as caught:

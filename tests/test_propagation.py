@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import conserva
 from conserva.rules import RULE_SETS, RULES, rule_set
@@ -214,3 +214,27 @@ def test_composed_rule_sets_have_telling_names() -> None:
 def test_a_rule_set_that_is_none_is_refused(base, changes: dict, says: str) -> None:
     with pytest.raises(conserva.Error, match=says):
         conserva.rules(base, **changes)
+
+
+class AsTheyStand(HandWritten):
+    """Hands its parameters through calls that return them as they are."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.places.contiguous()[:, : ids.shape[1]]
+        x = x + torch.softmax(x @ x.transpose(1, 2), -1) @ x
+        return self.out(self.norm(x).mean(1)) + self.shift.to(x.dtype)[:4]
+
+
+@pytest.mark.parametrize("rules", ["ah+ln", "exact", "attnlrp"])
+@pytest.mark.parametrize("build", [bert, HandWritten, AsTheyStand])
+def test_frozen_parameters_are_read_as_others_are_and_keep_no_trace(build: type, rules: str) -> None:
+    model = shake(build()).double()
+    inputs = tokens() if build is bert else tokens()["input_ids"] % 50
+    expected = conserva.relevance(model, inputs, 1, rules=rules)
+    model.requires_grad_(False)
+    found = conserva.relevance(model, inputs, 1, rules=rules)
+    assert torch.equal(found.scores(), expected.scores())
+    assert torch.equal(found.ledger.biases, expected.ledger.biases)
+    assert torch.equal(found.ledger.positions, expected.ledger.positions)
+    assert list(found.ledger.modules) == list(expected.ledger.modules)
+    assert not any(name.startswith("conserva") for parameter in model.parameters() for name in parameter.__dict__)

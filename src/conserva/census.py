@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,47 +28,79 @@ def _name(node: Any) -> str:
     return str(node.name()).rpartition("::")[2]
 
 
-def walk(roots: Sequence[Any]) -> Iterator[Any]:
-    """Yield every node of the graph behind some nodes."""
-    seen, waiting = set(), [root for root in roots if root is not None]
+def _graph(outputs: Sequence[Tensor]) -> list[Any]:
+    """Return every node of the graph behind some outputs."""
+    waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen: dict[Any, None] = dict.fromkeys(waiting)
     while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        yield node
-        waiting.extend(before for before, _ in node.next_functions if before is not None)
+        for before, _ in waiting.pop().next_functions:
+            if before is not None and before not in seen:
+                seen[before] = None
+                waiting.append(before)
+    return list(seen)
+
+
+def _by_kind(nodes: Sequence[Any]) -> Iterable[list[Any]]:
+    """Return the nodes, those of one kind together: what can be told from the kind is then asked once for all."""
+    kinds: dict[Any, list[Any]] = {}
+    for node in nodes:
+        kind: Any = type(node)
+        # Nodes that torch has no type for share one: only their names tell them apart.
+        kinds.setdefault(_name(node) if kind.__name__ == "CppFunction" else kind, []).append(node)
+    return kinds.values()
+
+
+def modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Return a model's modules by name, as torch names and orders them, in a fraction of the time that torch takes."""
+    found: dict[nn.Module, str] = {}
+
+    def add(module: nn.Module, name: str) -> None:
+        if module not in found:
+            found[module] = name
+            for own, child in module._modules.items():
+                if child is not None:
+                    add(child, f"{name}.{own}" if name else own)
+
+    add(model, "")
+    return {name: module for module, name in found.items()}
 
 
 def refuse_sealed(modules: Mapping[str, nn.Module]) -> None:
     """Raise if a part of the model runs where the context cannot see it."""
     for name, module in modules.items():
+        scripted = isinstance(module, torch.jit.ScriptModule)
+        if not scripted and "_orig_mod" not in module._modules and module._compiled_call_impl is None:
+            continue
         where = f"module {name!r}" if name else "the model"
-        if isinstance(module, torch.jit.ScriptModule):
+        if scripted:
             raise NotApplicable(
                 f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch."
             )
-        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
-            raise NotApplicable(
-                f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile."
-            )
+        raise NotApplicable(
+            f"{where} is compiled, so no rule reaches it: explain the model as it was before torch.compile."
+        )
 
 
 def check_reached(
     model: nn.Module, outputs: Sequence[Tensor], rules: RuleSet, coverage: Coverage, trusted: Collection[str]
 ) -> list[Any]:
     """Raise if attention, norms or foreign code in the graph met no rule; return the graph's nodes."""
-    nodes = list(walk([output.grad_fn for output in outputs]))
-    for node in nodes:
-        _refuse_foreign(node, trusted)
-        if isinstance(parameter := getattr(node, "variable", None), nn.Parameter):
+    nodes = _graph(outputs)
+    kinds = _by_kind(nodes)
+    for alike in kinds:
+        _refuse_foreign(alike[0], trusted)
+        held = [node.variable for node in alike] if hasattr(alike[0], "variable") else []
+        for parameter in (variable for variable in held if isinstance(variable, nn.Parameter)):
             name = next((name for name, p in model.named_parameters() if p is parameter), "of another module")
             raise NotApplicable(
                 f"Parameter {name!r} was used outside the context's sight, so it is not read as a constant."
             )
     for kind, names in _NODES.items():
-        missed = sorted({_name(node) for node in nodes if _name(node).startswith(names) and not _value_path_only(node)})
-        if missed and getattr(rules, kind) == "freeze":
+        if getattr(rules, kind) != "freeze":
+            continue
+        there = [alike for alike in kinds if _name(alike[0]).startswith(names)]
+        missed = sorted({_name(alike[0]) for alike in there if not all(map(_value_path_only, alike))})
+        if missed:
             raise NotApplicable(
                 f"{kind} of {type(model).__name__} was not reached: the graph has {', '.join(missed)} under rule "
                 f"'freeze'. It was computed outside the context, or by a call that conserva does not read."

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import overload
 
 from torch import nn
 
 _MODULE_CALL = nn.Module._call_impl.__code__
 
 
-def calling_module() -> nn.Module | None:
-    """Return the innermost module at work. Read off the stack: no hook on the model, and right in every thread."""
-    frame: FrameType | None = sys._getframe(1)
+READING = 4
+"""How many frames lie between a torch call and what counts or books it: the context, a reader, and two methods."""
+
+
+def calling_module(above: int = 1) -> nn.Module | None:
+    """Return the innermost module at work. Read off the stack: no hook on the model, and right in every thread.
+
+    The search begins `above` the function itself: every frame that it looks at costs more than the look.
+    """
+    frame: FrameType | None = sys._getframe(above)
     while frame is not None:
         if frame.f_code is _MODULE_CALL:
             return frame.f_locals["self"]  # type: ignore[no-any-return]
@@ -33,20 +40,42 @@ class Meeting:
     function: str
     rule: str
     times: int
+    path: str = ""
+    """How the rule was carried out, where there is more than one way: fused attention says which kernels ran."""
+
+
+class Meetings(Sequence[Meeting]):
+    """What met a rule, in the order it was called. Rows are made when asked for: they are many, and seldom read."""
+
+    def __init__(self, met: Sequence[tuple[str, str, str, str, int, str]]) -> None:
+        self._met = met
+
+    def __len__(self) -> int:
+        return len(self._met)
+
+    @overload
+    def __getitem__(self, i: int) -> Meeting: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[Meeting]: ...
+
+    def __getitem__(self, i: int | slice) -> Meeting | list[Meeting]:
+        return [Meeting(*met) for met in self._met[i]] if isinstance(i, slice) else Meeting(*self._met[i])
 
 
 class Coverage:
     """What met a rule during one forward pass."""
 
     def __init__(self) -> None:
-        self._met: Counter[tuple[nn.Module | None, str, str, str]] = Counter()
+        self._met: dict[tuple[nn.Module | None, str, str, str, str], int] = {}
         self.is_paused = False
         self.attention_seen = False  # also where it is over before the first place that is explained
 
-    def record(self, kind: str, function: str, rule: str) -> None:
+    def record(self, kind: str, function: str, rule: str, path: str = "") -> None:
         """Count one call of the module at work."""
         if not self.is_paused:
-            self._met[calling_module(), kind, function, rule] += 1
+            met = (calling_module(READING), kind, function, rule, path)
+            self._met[met] = self._met.get(met, 0) + 1
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -59,12 +88,14 @@ class Coverage:
 
     def count(self, kind: str) -> int:
         """Return how many calls of a kind met their rule."""
-        return sum(times for (_, met, _, _), times in self._met.items() if met == kind)
+        return sum(times for (_, met, _, _, _), times in self._met.items() if met == kind)
 
-    def meetings(self, modules: Mapping[str, nn.Module]) -> list[Meeting]:
+    def meetings(self, modules: Mapping[str, nn.Module]) -> Meetings:
         """Return what was met, under the names of the model's modules, in the order they were called."""
-        names = {module: name for name, module in modules.items()}
-        return [
-            Meeting(names.get(module, type(module).__name__) if module is not None else "", kind, function, rule, times)
-            for (module, kind, function, rule), times in self._met.items()
-        ]
+        names: dict[nn.Module | None, str] = {None: "", **{module: name for name, module in modules.items()}}
+        return Meetings(
+            [
+                (names[module] if module in names else type(module).__name__, kind, function, rule, times, path)
+                for (module, kind, function, rule, path), times in self._met.items()
+            ]
+        )

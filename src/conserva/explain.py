@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
 
+from .batches import budget, by_length, out_of_memory
+from .checks import Checks
 from .errors import Error
 from .explanation import Entries, Explanation
+from .ledger import Ledger
 from .methods import Attribution, Method, find
 from .rules import RULE_SETS
 from .tasks.task import Encoded, Task
+from .transfer import Transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +37,7 @@ def explain(
     method: str = ...,
     *,
     truncate: bool = ...,
-    batch_size: int = ...,
+    batch_tokens: int | None = ...,
 ) -> Explanation: ...
 
 
@@ -43,7 +49,7 @@ def explain(
     method: str = ...,
     *,
     truncate: bool = ...,
-    batch_size: int = ...,
+    batch_tokens: int | None = ...,
     progress: Callable[[int], None] | None = ...,
 ) -> list[Explanation]: ...
 
@@ -55,7 +61,7 @@ def explain(
     method: str = "ah+ln",
     *,
     truncate: bool = False,
-    batch_size: int = 32,
+    batch_tokens: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain one input, or many.
@@ -73,16 +79,15 @@ def explain(
         One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3".
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
-    batch_size
-        How many inputs are explained at once.
+    batch_tokens
+        How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
+        what suits the device. A batch that does not fit into memory is halved.
     progress
         Called with the number of inputs done, after every batch.
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
-    if batch_size < 1:
-        raise Error(f"batch_size={batch_size} explains nothing: give 1 or more.")
-    found = find(method)
+    tokens, found = budget(batch_tokens, task.model), find(method)
     if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
         raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")
     many = [inputs] if task.is_one(inputs) else list(inputs)
@@ -92,24 +97,76 @@ def explain(
         )
     encoded = [task.encode(one, truncate=truncate) for one in many]
     results: list[Explanation | None] = [None] * len(many)
-    for rows in _buckets(encoded, batch_size):
-        wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        batch = task.batch([encoded[i] for i in rows])
-        attribution = found.apply(task.model, batch, wanted)
-        _check(task, found, batch, attribution)
-        for row, i in enumerate(rows):
-            results[i] = _explanation(task, encoded[i], wanted[row], found, attribution, row)
+    provenance = _provenance(task, found)
+    for batch in _launched(task, found, encoded, target, by_length([len(one) for one in encoded], tokens)):
+        for i, one in zip(batch.rows, batch.explanations(task, found, provenance), strict=True):
+            results[i] = one
         if progress is not None:
-            progress(len(rows))
+            progress(len(batch.rows))
     done = [result for result in results if result is not None]
     return done[0] if task.is_one(inputs) else done
 
 
-def _buckets(encoded: Sequence[Encoded], size: int) -> Iterator[list[int]]:
-    """Yield the numbers of inputs of similar length."""
-    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+def _launched(
+    task: Task, method: Method, encoded: Sequence[Encoded], target: Any, batches: Iterable[list[int]]
+) -> Iterator[_Batch]:
+    """Yield batches that are explained, each as soon as the next is on its way: so the device never waits."""
+    waiting, last = deque(batches), None
+    while waiting:
+        rows = waiting.popleft()
+        wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
+        batch = _launch(task, method, rows, [encoded[i] for i in rows], wanted)
+        if batch is None:
+            middle = len(rows) // 2
+            waiting.extendleft((rows[middle:], rows[:middle]))
+            continue
+        if last is not None:
+            yield last
+        last = batch
+    if last is not None:
+        yield last
+
+
+def _launch(task: Task, method: Method, rows: list[int], encoded: list[Encoded], wanted: list[Any]) -> _Batch | None:
+    """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
+    checks = Checks()
+    try:
+        inputs = task.batch(encoded)
+        with checks:
+            found = method.apply(task.model, inputs, wanted)
+        _check(task, method, inputs, found)
+    except Exception as error:
+        if out_of_memory(error) and len(rows) > 1:
+            return None
+        checks.settle()  # what was found before comes first
+        raise
+    books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
+    numbers = (found.scores[task.feature], found.output, cast(Tensor, found.logits), *books)
+    return _Batch(rows, encoded, wanted, checks, len(numbers), Transfer([*numbers, *checks.flags()]))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Inputs that are being explained, and the numbers and flags of checks that will come of it."""
+
+    rows: list[int]
+    encoded: list[Encoded]
+    wanted: list[Any]
+    checks: Checks
+    count: int
+    transfer: Transfer
+
+    def explanations(self, task: Task, method: Method, provenance: dict[str, Any]) -> list[Explanation]:
+        """Wait for the numbers, and return an explanation for each input."""
+        read = self.transfer.read()
+        self.checks.settle(read[self.count :])
+        scores, output, logits, *books = read[: self.count]
+        ledger = Ledger(output, books[0], books[1], books[2]) if books else None
+        found = Attribution({task.feature: scores}, output, logits, ledger)
+        return [
+            _explanation(task, encoded, target, method, found, row, deepcopy(provenance))
+            for row, (encoded, target) in enumerate(zip(self.encoded, self.wanted, strict=True))
+        ]
 
 
 def _check(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> None:
@@ -127,7 +184,13 @@ def _check(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution
 
 
 def _explanation(
-    task: Task, encoded: Encoded, target: Any, method: Method, attribution: Attribution, row: int
+    task: Task,
+    encoded: Encoded,
+    target: Any,
+    method: Method,
+    attribution: Attribution,
+    row: int,
+    provenance: dict[str, Any],
 ) -> Explanation:
     output = float(attribution.output[row])
     index, name = _class_of(task, target, attribution, row)
@@ -146,7 +209,7 @@ def _explanation(
         ),
         method=method.name,
         model=task.name,
-        provenance=_provenance(task, method),
+        provenance=provenance,
         picture=encoded.picture,
     )  # fmt: skip
 

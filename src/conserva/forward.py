@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import checks
 from .diagnosis import first_bad_module
 from .errors import Error
 from .inputs import Inputs
@@ -24,11 +25,13 @@ def forward(
     targets: Sequence[Target | Sequence[Target] | Tensor],
 ) -> tuple[Any, list[Tensor]]:
     """Run the model in the context; return its output, and the numbers of each target, finite and reached."""
+    # Classes in a tensor are read before the model is at work, not after: whoever reads waits for all there is to do.
+    wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
     opened = call.replaced(sources.open_inputs())
     with sources.watching(), context:
         output = opened.run(model)
     labels, samples = labels_of(model), call.samples()
-    numbers = [read_target(output, target, labels, samples) for target in targets]
+    numbers = [read_target(output, target, labels, samples) for target in wanted]
     _check(model, call, sources, context, numbers)
     return output, numbers
 
@@ -50,14 +53,17 @@ def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagatio
 
 def check_finite(model: nn.Module, call: Inputs, numbers: Sequence[Tensor]) -> None:
     """Raise unless every number is finite, and name the module where it begins."""
-    if not all(bool(torch.isfinite(number).all()) for number in numbers):
+    dtype = numbers[0].dtype
 
+    def otherwise() -> Error:
         def again() -> None:
             with torch.no_grad():
                 call.run(model)
 
         where = first_bad_module(model, again)
-        raise Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(numbers[0].dtype)}")
+        return Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(dtype)}")
+
+    checks.require(checks.all_finite(numbers).all(), otherwise)
 
 
 def advice(dtype: torch.dtype) -> str:

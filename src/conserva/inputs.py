@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ class Inputs:
             args, kwargs = (given if isinstance(given, tuple) else (given,)), {}
         if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
-        names = list(inspect.signature(model.forward).parameters)
+        names: list[str] = list(parameters_of(model)) if args else []
         main = getattr(model, "main_input_name", None)
         return cls(
             args, kwargs, names[0] if names else "input", batch_dim, main if isinstance(main, str) else "input_ids"
@@ -100,9 +101,27 @@ class Inputs:
 
         return replace(self, args=tuple(map(again, self.args)), kwargs={k: again(v) for k, v in self.kwargs.items()})
 
+    def without_cache(self, model: nn.Module) -> Inputs:
+        """Return the same call without a cache of keys and values, which serves generation alone and takes memory."""
+        takes = "use_cache" in parameters_of(model) and not {"use_cache", "past_key_values"} & set(self.kwargs)
+        return self.with_(use_cache=False) if takes else self
+
     def run(self, model: nn.Module) -> Any:
         """Call the model."""
         return model(*self.args, **self.kwargs)
+
+
+def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return what a model's forward takes, by name."""
+    method = model.forward
+    return _parameters(getattr(method, "__func__", method))
+
+
+@functools.lru_cache(maxsize=256)
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    found = dict(inspect.signature(function).parameters)
+    found.pop("self", None)
+    return found
 
 
 def _is_feature(name: str, value: object, main: str) -> bool:

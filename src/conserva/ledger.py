@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from .coverage import calling_module
+from .coverage import READING, calling_module
 from .operations.live import in_float32
 
 
@@ -73,6 +73,11 @@ class Entry:
             return
         if isinstance(self.axis, Unbatchable):
             raise self.axis
+        with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
+            relevance = self._weighed(grad)
+            self.relevance = relevance if self.relevance is None else self.relevance + relevance
+
+    def _weighed(self, grad: Tensor) -> Tensor:
         grad, constant = in_float32(grad).reshape(self.shape), self.constant
         if isinstance(constant, Tensor) and constant.dim() == 1 and self.where is None and self.axis != grad.dim() - 1:
             weighed = grad @ constant.to(grad.dtype)
@@ -82,10 +87,9 @@ class Entry:
             keep = grad != 0 if self.where is None else (grad != 0) & self.where
             weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
         if self.axis is None:
-            relevance = weighed.reshape(self.samples, -1).sum(1)
-        else:
-            relevance = weighed.movedim(self.axis, 0).flatten(1).sum(1) if weighed.dim() > 1 else weighed
-        self.relevance = relevance if self.relevance is None else self.relevance + relevance
+            return weighed.reshape(self.samples, -1).sum(1)
+        axis = cast(int, self.axis)
+        return weighed.movedim(axis, 0).flatten(1).sum(1) if weighed.dim() > 1 else weighed
 
     def is_bias(self, name: str) -> bool:
         """Tell whether the constant is the same at every place: a number, a vector, or called a bias by its model."""
@@ -125,7 +129,7 @@ class Books:
             constant = constant.to(out.dtype) * factor
         elif factor != 1:
             constant = constant * factor
-        axis, module = self.sample_axis(out), calling_module()
+        axis, module = self.sample_axis(out), calling_module(READING)
         entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape)
         place = _base(out)
         self.entries.append(entry)
@@ -171,19 +175,29 @@ class Books:
             for name, module in reversed(list(modules.items()))  # of tied parameters the first owner counts
             for own, parameter in module._parameters.items()
         }
-        positions, biases = torch.zeros_like(output), torch.zeros_like(output)
-        shares: dict[str, Tensor] = {}
-        for entry in self.entries:
-            if entry.relevance is None:
-                continue
-            relevance, entry.relevance = entry.relevance.to(output) / scale, None
-            owner, parameter = owners.get(id(entry.parameter), (names.get(id(entry.module), ""), ""))
-            shares[owner] = shares[owner] + relevance if owner in shares else relevance
-            if entry.is_bias(parameter):
-                biases = biases + relevance
-            else:
-                positions = positions + relevance
-        return Ledger(output, inputs, positions, biases, shares)
+        met = [
+            (entry, *owners.get(id(entry.parameter), (names.get(id(entry.module), ""), "")))
+            for entry in self.entries
+            if entry.relevance is not None
+        ]
+        if not met:
+            return Ledger(output, inputs, torch.zeros_like(output), torch.zeros_like(output))
+        # All entries side by side, so that few calls sum them up: first those of biases, then those of positions.
+        kinds = [entry.is_bias(parameter) for entry, _, parameter in met]
+        order = sorted(range(len(met)), key=lambda i: not kinds[i])
+        rows = torch.stack([cast(Tensor, met[i][0].relevance).to(output) for i in order]) / scale
+        self.clear()
+        shares: dict[str, Tensor] = {owner: output for _, owner, _ in met}  # in the order of the forward pass
+        for owner, its in _grouped([met[i][1] for i in order], rows.unbind()).items():
+            shares[owner] = its[0] if len(its) == 1 else torch.stack(its).sum(0)
+        return Ledger(output, inputs, rows[sum(kinds) :].sum(0), rows[: sum(kinds)].sum(0), shares)
+
+
+def _grouped(owners: Sequence[str], rows: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+    groups: dict[str, list[Tensor]] = {}
+    for owner, row in zip(owners, rows, strict=True):
+        groups.setdefault(owner, []).append(row)
+    return groups
 
 
 def _base(x: Tensor) -> Tensor:

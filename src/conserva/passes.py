@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from . import census
+from . import census, checks
 from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
-from .inputs import Inputs
+from .inputs import Inputs, parameters_of
 from .ledger import Books, Ledger, Unbatchable
+from .memory import WHOLE, Keeper, Plan, leanest
+from .operations.gated import was_passed_by
 from .operations.live import in_float32
+from .positions import only_explained
 from .propagation import Propagation
 from .rules import RuleSet
 from .sources import Sources
@@ -27,10 +30,6 @@ EVERYWHERE = "*"
 
 HALF_SCALES = (256.0, 1.0)
 """Half precision loses gradients below 6e-8, so they travel scaled; one that overflows is tried as it is."""
-
-
-class NotFinite(Exception):  # noqa: N818 - a finding, turned into an Error by whoever asked
-    """The relevance at a place has nan or inf."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,8 @@ class Relevance:
     rules: RuleSet
     inputs: Collection[str] = ()
     """The explained inputs. Ids that a model looks up in several tables have several places: `input_ids#2`."""
+    plan: str = WHOLE
+    """How what the gradient needs was kept, at its leanest: "whole", "recompute" or "offload"."""
 
     def scores(self, place: str | None = None) -> Tensor:
         """Return the relevance of each feature: the sum over the last axis, at the one place or at a named one."""
@@ -66,7 +67,8 @@ class Relevance:
         output = torch.cat([part.output for part in parts])
         logits = None if first.logits is None else torch.cat([cast(Tensor, part.logits) for part in parts])
         ledger = Ledger.side_by_side(ledgers) if ledgers else None
-        return cls(output, values, logits, ledger, first.coverage, first.rules, first.inputs)
+        plan = leanest([part.plan for part in parts])
+        return cls(output, values, logits, ledger, first.coverage, first.rules, first.inputs, plan)
 
 
 @dataclass(frozen=True)
@@ -79,34 +81,43 @@ class Pass:
     places: Sequence[str]
     keep_books: bool
     trusted: Collection[str]
+    plan: Plan | None = None
+    """How memory is used; without a plan everything is kept as torch keeps it."""
 
     def __call__(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
+        splits = self._run(call, targets)
+        for split in splits:
+            blame = partial(self._blame, call, targets, split.places, split.finite, split.dtype)
+            checks.require(split.finite.all(), blame)
+        return [split.relevance for split in splits]
+
+    def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
         features, samples = call.features(), call.samples()
         inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
         sources = Sources(self.modules, features, len(inside) < len(self.places), inside)
         books = Books(samples, call.batch_dim) if self.keep_books else None
         context = Propagation(self.rules, books, sources)
+        if self.plan is not None:
+            context.keeper = Keeper(self.plan, device_of(self.model, call))
         if EMBEDDINGS in self.places:
             call = _report_states(self.model, call)
+        call, targets = only_explained(self.model, call.without_cache(self.model), targets)
 
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
         if books is not None and self.rules.attention != "freeze":
             census.cancel_inside_softmax(nodes, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
+        if any(map(was_passed_by, embeddings.values())):
+            return replace(self, plan=None)._run(call, targets)  # which was not known before the model reported them
         cut = sources.leaves if INPUTS in self.places or not embeddings else embeddings
         if books is not None and cut is embeddings:
             for x in cut.values():
                 books.cancel_inside(x)
         shown = {**cut, **embeddings, **sources.passed}
         last = len(numbers) - 1
-        try:
-            logits = classes_of(output, samples)
-            return [self._split(context, number, logits, cut, shown, i < last) for i, number in enumerate(numbers)]
-        except NotFinite as found:
-            if EVERYWHERE in self.places:  # this is the search for the culprit
-                raise
-            raise Error(self._blame(call, targets, found, numbers[0].dtype)) from None
+        logits = classes_of(output, samples)
+        return [self._split(context, number, logits, cut, shown, i < last) for i, number in enumerate(numbers)]
 
     def _split(
         self,
@@ -116,24 +127,24 @@ class Pass:
         cut: Mapping[str, Tensor],
         shown: Mapping[str, Tensor],
         keep: bool,
-    ) -> Relevance:
+    ) -> _Split:
         """Take one gradient and make relevance and a ledger of it."""
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
-            kept = keep or scale != scales[-1]
-            grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=kept)
+            last = scale == scales[-1]
+            grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=keep or not last)
             values = {
-                name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad) / scale
+                name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)
             }
-            bad = [name for name, value in values.items() if not torch.isfinite(value).all()]
-            if not bad:
+            if scale != 1:
+                values = {name: value / scale for name, value in values.items()}
+            finite = checks.all_finite(list(values.values()))
+            if last or finite.all():
                 break
             if context.books is not None:
                 context.books.clear()
-        if bad:
-            raise NotFinite(bad[-1])  # the last in the forward pass is the nearest to the output
         if all(grad is None for grad in grads):
             raise Error(f"No relevance reaches {', '.join(map(repr, shown))}: the target does not depend on it.")
         output, ledger = in_float32(number.detach()), None
@@ -141,19 +152,41 @@ class Pass:
             carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
             ledger = context.books.close(self.modules, output, carried.to(output), scale)
         met, inputs = context.coverage.meetings(self.modules), cast(Sources, context.sources).inputs
-        return Relevance(output, values, logits, ledger, met, self.rules, inputs)
+        plan = WHOLE if context.keeper is None else context.keeper.leanest
+        found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan)
+        return _Split(found, finite, number.dtype)
 
-    def _blame(self, call: Inputs, targets: Any, found: NotFinite, dtype: torch.dtype) -> str:
+    def _blame(self, call: Inputs, targets: Any, where: Sequence[str], finite: Tensor, dtype: torch.dtype) -> Error:
         """Name the place nearest to the output at which the relevance is no longer finite."""
-        search = Pass(self.model, self.modules, self.rules, [INPUTS, EVERYWHERE], False, self.trusted)
-        try:
-            search(call, targets)
-        except NotFinite as nearest:
-            found = nearest
-        return (
-            f"The relevance has nan or inf. On its way from the output it arises first at {str(found)!r}."
-            f"{advice(dtype)}"
+        search = Pass(self.model, self.modules, self.rules, [INPUTS, EVERYWHERE], False, self.trusted, self.plan)
+        with torch.inference_mode(False), torch.enable_grad():
+            found = [(split.places, split.finite) for split in search._run(call, targets)]
+        bad = [
+            [place for place, passed in zip(places, flags.tolist(), strict=True) if not passed]
+            for places, flags in (*found, (where, finite))
+        ]
+        nearest = next(places[-1] for places in bad if places)  # the last in the forward pass
+        return Error(
+            f"The relevance has nan or inf. On its way from the output it arises first at {nearest!r}.{advice(dtype)}"
         )
+
+
+class _Split(NamedTuple):
+    """What one gradient gave, and for each place whether it is finite."""
+
+    relevance: Relevance
+    finite: Tensor
+    dtype: torch.dtype
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(self.relevance.values)
+
+
+def device_of(model: nn.Module, call: Inputs) -> torch.device:
+    """Return where the model computes: where its first parameter lies, or else its first input."""
+    first = next(model.parameters(), None)
+    return next(iter(call.features().values())).device if first is None else first.device
 
 
 def _by_sample(values: Tensor, books: Books) -> Tensor:
@@ -182,7 +215,7 @@ def _embeddings(output: Any) -> dict[str, Tensor]:
 
 def _report_states(model: nn.Module, call: Inputs) -> Inputs:
     """Return the call with the hidden states asked for, as Hugging Face models take it."""
-    parameters = inspect.signature(model.forward).parameters.values()
+    parameters = parameters_of(model).values()
     if not any(one.name == "output_hidden_states" or one.kind is one.VAR_KEYWORD for one in parameters):
         raise NotApplicable(
             f"at='embeddings': {type(model).__name__} takes no output_hidden_states, as Hugging Face models do. Name "

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .coverage import Coverage
 from .errors import Error
-from .operations import READERS
+from .operations import READERS, is_idle
 from .operations.elementwise import Functions, forget_trail
 from .operations.live import live, untouched
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
     from .ledger import Books
+    from .memory import Keeper
     from .operations.live import Reader
     from .sources import Sources
 
@@ -44,7 +46,8 @@ class Propagation(TorchFunctionMode):
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
-        self._constants: dict[int, tuple[nn.Parameter, Tensor]] = {}
+        self.keeper: Keeper | None = None
+        self._constants: dict[int, tuple[Parameter, Tensor]] = {}
         self._readers: dict[Any, Reader] = {}
         self._outer: list[Propagation | None] = []
         self._shadowed = False
@@ -70,13 +73,18 @@ class Propagation(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
-        kwargs = kwargs or {}
         if reader is untouched or self._shadowed:
-            return func(*args, **kwargs)
-        args = tuple([self.constant(arg) if type(arg) is nn.Parameter else arg for arg in args])
-        if kwargs:
-            kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
-        if not torch.is_grad_enabled():
+            return func(*args, **kwargs) if kwargs else func(*args)
+        for arg in args:
+            if type(arg) is Parameter and arg.requires_grad:
+                args = tuple([self.constant(arg) for arg in args])
+                break
+        kwargs = kwargs or {}
+        for arg in kwargs.values():
+            if type(arg) is Parameter and arg.requires_grad:
+                kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
+                break
+        if reader is _as_it_stands or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         return reader(self, func, *args, **kwargs)
 
@@ -85,12 +93,20 @@ class Propagation(TorchFunctionMode):
         reader = self.table["transpose"] if func in _TRANSPOSED else self.table.get(name)
         if reader is None:
             reader = untouched if name in ("__get__", "__set__", "") else self.reader_of_others(name)
+        if self.books is None and (reader is _named or is_idle(reader, self.rules)):
+            reader = _as_it_stands
         self._readers[func] = reader
         return reader
 
+    def read_also(self, readers: Mapping[str, Reader]) -> None:
+        """Read some calls otherwise from now on."""
+        if not readers.items() <= self.table.items():
+            self.table = {**self.table, **readers}
+            self._readers.clear()
+
     def reader_of_others(self, name: str) -> Reader:
         """Return the reader of calls that the table does not have."""
-        return _in_place if name.endswith("_") else _as_it_is
+        return _in_place if name.endswith("_") else _named
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -113,10 +129,10 @@ class Propagation(TorchFunctionMode):
                 accumulate_grad=False,
             )  # fmt: skip
 
-    def meet(self, kind: str, function: Callable[..., Any]) -> str:
-        """Record that a call is governed by the rule for its kind, and return that rule."""
+    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> str:
+        """Record that a call is governed by the rule for its kind, and on which path; return that rule."""
         rule: str = getattr(self.rules, kind)
-        self.coverage.record(kind, function.__name__, rule)
+        self.coverage.record(kind, function.__name__, rule, path)
         return rule
 
     def book(
@@ -136,7 +152,7 @@ class Propagation(TorchFunctionMode):
 
     def constant(self, x: Any) -> Any:
         """Return a parameter as a constant that still tells its origin; anything else as it is."""
-        if type(x) is not nn.Parameter:
+        if type(x) is not Parameter or not x.requires_grad:
             return x
         known = self._constants.get(id(x))
         if known is None:
@@ -144,14 +160,16 @@ class Propagation(TorchFunctionMode):
             known[1].__dict__["conserva_parameter"] = x
         return known[1]
 
-    def parameter_of(self, x: Any) -> nn.Parameter | None:
+    def parameter_of(self, x: Any) -> Parameter | None:
         """Return the parameter that a constant is, or was directly made from."""
+        if type(x) is Parameter:
+            return x
         return x.__dict__.get("conserva_parameter") if isinstance(x, Tensor) else None
 
     def name_as(self, x: Any, origin: Any) -> None:
         """Remember that the constant `x` was made from the parameter that `origin` is."""
         parameter = self.parameter_of(origin)
-        if parameter is not None and isinstance(x, Tensor) and not x.requires_grad:
+        if parameter is not None and x is not parameter and isinstance(x, Tensor) and not x.requires_grad:
             x.__dict__["conserva_parameter"] = parameter
 
 
@@ -159,7 +177,11 @@ _innermost = threading.local()
 _TRANSPOSED = {getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
 
 
-def _as_it_is(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _as_it_stands(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _named(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     out = function(*args, **kwargs)
     if args and context.books is not None:
         context.name_as(out, args[0])

@@ -8,11 +8,12 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from . import census
+from . import census, checks
 from .errors import Error
 from .inputs import Inputs
 from .ledger import Unbatchable
-from .passes import INPUTS, Pass, Relevance
+from .memory import AUTO, Plan, within_memory
+from .passes import INPUTS, Pass, Relevance, device_of
 from .propagation import Propagation, as_rule_set
 from .rules import RuleSet
 from .targets import Target, of_sample
@@ -30,6 +31,7 @@ def relevance(
     ledger: bool = ...,
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
+    checkpoint: str = ...,
 ) -> Relevance: ...
 
 
@@ -44,6 +46,7 @@ def relevance(
     ledger: bool = ...,
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
+    checkpoint: str = ...,
 ) -> list[Relevance]: ...
 
 
@@ -58,6 +61,7 @@ def relevance(
     ledger: bool = True,
     batch_dim: int = 0,
     trusted: Collection[str] = (),
+    checkpoint: str = AUTO,
 ) -> Relevance | list[Relevance]:
     """Split a model's output among its inputs.
 
@@ -83,22 +87,35 @@ def relevance(
         The axis of the inputs that holds the samples.
     trusted
         Names of foreign autograd functions that are linear in their input, such as those of quantised layers.
+    checkpoint
+        How what the gradient needs is kept: "whole" on the device; "recompute", where activations are made anew from
+        what is smaller; "offload", where the rest goes to the host's memory; or "auto": whole while there is room, then
+        leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
-    modules = dict(model.named_modules())
+    modules = census.modules_of(model)
     census.refuse_sealed(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
     wanted = [target] if targets is None else list(targets)
     if not wanted:
         raise Error("targets=[] asks for nothing: give at least one target.")
     places = [at] if isinstance(at, str) else list(at)
-    explain = Pass(model, modules, rule_set, places, ledger, trusted)
-    with torch.inference_mode(False), torch.enable_grad():
-        try:
-            results = explain(call, wanted)
-        except Unbatchable:
-            samples = range(call.samples())
-            singles = [explain(call.sample(i), [of_sample(one, i) for one in wanted]) for i in samples]
-            results = [Relevance.side_by_side([single[k] for single in singles], batch_dim) for k in range(len(wanted))]
+
+    def run(plan: Plan | None) -> list[Relevance]:
+        return _explain(Pass(model, modules, rule_set, places, ledger, trusted, plan), call, wanted)
+
+    with torch.inference_mode(False), torch.enable_grad(), checks.together():
+        results = within_memory(checkpoint, device_of(model, call), run)
     return results[0] if targets is None else results
+
+
+def _explain(explain: Pass, call: Inputs, wanted: list[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
+    """Explain all samples at once, or one at a time where the books cannot tell them apart."""
+    try:
+        return explain(call, wanted)
+    except Unbatchable:
+        pass
+    samples = range(call.samples())
+    singles = [explain(call.sample(i), [of_sample(one, i) for one in wanted]) for i in samples]
+    return [Relevance.side_by_side([single[k] for single in singles], call.batch_dim) for k in range(len(wanted))]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import Error
+from .operations.elementwise import forget_trail
 
 
 class Sources:
@@ -48,9 +49,11 @@ class Sources:
         found = [name for name, x in given.items() if _same_storage(ids, x)]
         if not found and weight.data_ptr() in self._tables:
             # The word table, asked for a copy of the ids, or for ids that the model padded or shifted.
-            found = [name for name, x in given.items() if _equal(ids, x)]
             # What is shorter than they are is a prompt of the model's own: a constant.
-            found = found or [name for name, x in given.items() if name not in self.leaves and ids.numel() >= x.numel()]
+            waiting = [name for name, x in given.items() if name not in self.leaves and ids.numel() >= x.numel()]
+            # Where there is but one answer, the ids need not be compared: that would wait for the device.
+            known = len(given) == len(waiting) == 1
+            found = waiting if known else [name for name, x in given.items() if _equal(ids, x)] or waiting
         return self._add_leaf(found[0], rows) if found else rows
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
@@ -85,6 +88,7 @@ class Sources:
                 )
             if x.requires_grad:
                 self.passed[_free_name(name, self.passed)] = x
+                forget_trail(x)  # no rule may link past it
                 return None
             leaf = self._add_leaf(name, x)
             return (leaf, *output[1:]) if isinstance(output, (tuple, list)) else leaf
@@ -111,9 +115,10 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 def _word_tables(modules: Mapping[str, nn.Module]) -> set[int]:
     """Return the storage of the tables that a Hugging Face model calls its input embeddings."""
-    tables = set()
+    tables, kinds = set(), {type(module) for module in modules.values()}
+    models = tuple(kind for kind in kinds if hasattr(kind, "get_input_embeddings"))
     for module in modules.values():
-        if not hasattr(type(module), "get_input_embeddings"):
+        if not isinstance(module, models):
             continue
         with contextlib.suppress(NotImplementedError, AttributeError):
             weight = getattr(module.get_input_embeddings(), "weight", None)  # type: ignore[operator]

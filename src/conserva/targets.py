@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -12,6 +13,9 @@ from .errors import Error
 
 Target: TypeAlias = int | str | tuple[int, ...] | Callable[[Any], Tensor] | None
 """A class index, a label, a contrast "a - b", an index into a sample's output, a function; None: the highest score."""
+
+Place: TypeAlias = tuple[int, ...]
+"""An index into a sample's output, counted from its beginning along every axis."""
 
 
 def scores_of(output: Any) -> Tensor:
@@ -58,11 +62,13 @@ def read_target(
         )
     if isinstance(target, Tensor):
         target = target.tolist()
-    if isinstance(target, list):
-        if len(target) != samples:
-            raise Error(f"target has {len(target)} entries for {samples} sample(s): give one for each, or one for all.")
-        return torch.stack([_entry(scores[i], one, labels) for i, one in enumerate(target)])
-    return torch.stack([_entry(row, target, labels) for row in scores])  # type: ignore[arg-type]
+    if isinstance(target, list) and len(target) != samples:
+        raise Error(f"target has {len(target)} entries for {samples} sample(s): give one for each, or one for all.")
+    wanted: Sequence[Any] = target if isinstance(target, list) else [target]
+    each = [_places(scores.shape[1:], one, labels) for one in wanted]
+    if len(set(map(len, each))) == 1:
+        return _numbers(scores, each)
+    return torch.cat([_numbers(scores[i : i + 1], [places]) for i, places in enumerate(each)])
 
 
 def settled(target: Any, output: Any, samples: int) -> Any:
@@ -90,27 +96,46 @@ def _from_function(value: Any, target: Any, samples: int) -> Tensor:
     return numbers
 
 
-def _entry(row: Tensor, target: Target, labels: Mapping[str, int]) -> Tensor:
-    if target is None and row.dim() <= 1:
-        return row.max() if row.dim() else row
+def _places(shape: Sequence[int], target: Target, labels: Mapping[str, int]) -> tuple[Place, ...]:
+    """Return where in a sample's output a target stands: nowhere for the highest score, twice for a contrast."""
+    if target is None and len(shape) <= 1:
+        return ()
     if isinstance(target, str) and target not in labels and " - " in target:
         a, b = target.split(" - ", 1)
-        return _entry(row, _index(a, labels), labels) - _entry(row, _index(b, labels), labels)
-    if isinstance(target, str):
-        target = _index(target, labels)
+        return (_place(shape, _index(a, labels)), _place(shape, _index(b, labels)))
+    return (_place(shape, _index(target, labels) if isinstance(target, str) else target),)
+
+
+def _place(shape: Sequence[int], target: Target) -> Place:
     if isinstance(target, bool) or not isinstance(target, (int, tuple)):
         if target is None:
-            raise Error(f"The output of a sample has shape {tuple(row.shape)}: say which entry to explain, as a tuple.")
+            raise Error(f"The output of a sample has shape {tuple(shape)}: say which entry to explain, as a tuple.")
         raise Error(f"target={target!r} is no class index, label, contrast 'a - b', index tuple or function.")
     index = target if isinstance(target, tuple) else (target,)
-    if len(index) != row.dim():
-        raise Error(
-            f"target={target!r} has {len(index)} index(es), but a sample's output has shape {tuple(row.shape)}."
-        )
-    for i, size in zip(index, row.shape, strict=True):
+    if len(index) != len(shape):
+        raise Error(f"target={target!r} has {len(index)} index(es), but a sample's output has shape {tuple(shape)}.")
+    for i, size in zip(index, shape, strict=True):
         if not -size <= i < size:
-            raise Error(f"target={target!r} is out of range: a sample's output has shape {tuple(row.shape)}.")
-    return row[index]
+            raise Error(f"target={target!r} is out of range: a sample's output has shape {tuple(shape)}.")
+    return tuple(i % size for i, size in zip(index, shape, strict=True))
+
+
+def _numbers(scores: Tensor, each: Sequence[tuple[Place, ...]]) -> Tensor:
+    """Return the number of each sample, given its places: for each sample, or one for all."""
+    if not each[0]:
+        return scores.amax(1) if scores.dim() > 1 else scores
+    first, *second = (_entries(scores, places) for places in zip(*each, strict=True))
+    return first - second[0] if second else first
+
+
+def _entries(scores: Tensor, places: Sequence[Place]) -> Tensor:
+    """Return an entry of each sample, all in one call and without waiting for the device."""
+    if len(set(places)) == 1:
+        index: tuple[slice | int, ...] = (slice(None), *places[0])
+        return scores[index]
+    flat = [sum(i * math.prod(scores.shape[axis + 1 :]) for axis, i in enumerate(place, 1)) for place in places]
+    wanted = torch.tensor(flat).unsqueeze(1).to(scores.device, non_blocking=True)
+    return scores.flatten(1).gather(1, wanted).squeeze(1)
 
 
 def _index(label: str, labels: Mapping[str, int]) -> int:

@@ -94,9 +94,9 @@ class Auditor(Propagation):
         self._met: list[tuple[str, str]] = []
         self._holders: dict[int, list[list[Tensor]]] = {}
 
-    def meet(self, kind: str, function: Callable[..., Any]) -> str:
+    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> str:
         """Note which rule the call at work met."""
-        rule = super().meet(kind, function)
+        rule = super().meet(kind, function, path)
         self._met.append((kind, rule))
         return rule
 

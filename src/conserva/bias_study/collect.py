@@ -26,8 +26,8 @@ from .result import Mention
 NAME = "mentions.jsonl"
 """The journal of a study."""
 
-BATCHES = 4
-"""How many batches are explained together, texts of equal length side by side, and written down at once."""
+AT_ONCE = 256
+"""How many texts are explained together, those of equal length side by side, and written down at once."""
 
 _SAY_EVERY = 1000
 
@@ -79,10 +79,17 @@ class Collector:
     """Finds mentions, explains their texts, and keeps a journal of it."""
 
     def __init__(
-        self, task: Text, finder: Finder, target: str, method: str, *, truncate: bool = True, batch_size: int = 32
+        self,
+        task: Text,
+        finder: Finder,
+        target: str,
+        method: str,
+        *,
+        truncate: bool = True,
+        batch_tokens: int | None = None,
     ) -> None:
         self.task, self.finder, self.target, self.method = task, finder, target, method
-        self.truncate, self.batch_size = truncate, batch_size
+        self.truncate, self.batch_tokens = truncate, batch_tokens
 
     def collect(
         self,
@@ -147,7 +154,7 @@ class Collector:
             left_out.update(not_counted)
             if found:
                 waiting.append(_Waiting(number - 1, text, label, found))
-            if len(waiting) == BATCHES * self.batch_size:
+            if len(waiting) == AT_ONCE:
                 write_down()
                 say()
             elif number % _SAY_EVERY == 0:
@@ -161,7 +168,7 @@ class Collector:
         encoded = [self._encoded(one) for one in waiting]
         texts = [one.text for one in waiting]
         explained = explain(
-            self.task, texts, self.target, self.method, truncate=self.truncate, batch_size=self.batch_size
+            self.task, texts, self.target, self.method, truncate=self.truncate, batch_tokens=self.batch_tokens
         )
         mentions: list[Mention] = []
         beyond = 0

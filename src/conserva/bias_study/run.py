@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..batches import budget
 from ..datasets import class_indices
 from ..errors import Error
 from ..methods import find
@@ -37,7 +38,7 @@ def bias(
     swaps: int = 10,
     seed: int = 0,
     truncate: bool = True,
-    batch_size: int = 32,
+    batch_tokens: int | None = None,
     out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> BiasStudy:
@@ -74,16 +75,17 @@ def bias(
     truncate
         Whether texts longer than the model takes are cut, and what they mention after that is dropped; otherwise they
         are refused.
-    batch_size
-        How many texts are explained at once.
+    batch_tokens
+        How many tokens are explained at once, as in `conserva.explain`.
     out
         A folder for what is done so far, where a run that was stopped goes on; in the end for bias.json and
         mentions.parquet.
     progress
         Called with the number of texts read, and of all; for an iterator, of those read so far.
     """
-    _check(task, level, swaps, batch_size)
+    _check(task, level, swaps)
     assert isinstance(task, Text)
+    tokens = budget(batch_tokens, task.model)
     target, first, second = _contrast(task, target)
     found_method = find(method)
     finder, about = _finder(groups, ordinary, ambiguous)
@@ -100,14 +102,14 @@ def bias(
         "weights": task.fingerprint,
         "versions": versions,
     }
-    collector = Collector(task, finder, target, found_method.name, truncate=truncate, batch_size=batch_size)
+    collector = Collector(task, finder, target, found_method.name, truncate=truncate, batch_tokens=tokens)
     done = collector.collect(corpus, None if out is None else Path(out), settings, progress)
     if not done.mentions:
         raise Error(_nothing(corpus, done.texts, done.left_out, done.beyond))
     met = {mention.group for mention in done.mentions}
     names = [name for name in about["words"] if name in met] if about["words"] else sorted(met)
     entities = testing.entities_of(done.mentions, level, seed)
-    asked = {"count": swaps, "seed": seed, "batch_size": batch_size}
+    asked = {"count": swaps, "seed": seed, "batch_tokens": tokens}
     study = BiasStudy(
         target=target,
         method=found_method.name,
@@ -134,7 +136,7 @@ def bias(
             "seed": seed,
             "truncate": truncate,
             "beyond_cut": done.beyond,
-            "batch_size": batch_size,
+            "batch_tokens": tokens,
             "dtype": str(next(task.model.parameters()).dtype).removeprefix("torch."),
             "options": dict(found_method.options),
         },
@@ -144,7 +146,7 @@ def bias(
     return study
 
 
-def _check(task: Task, level: float, swaps: int, batch_size: int) -> None:
+def _check(task: Task, level: float, swaps: int) -> None:
     """Raise for what no study can be made of."""
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
@@ -154,8 +156,6 @@ def _check(task: Task, level: float, swaps: int, batch_size: int) -> None:
         raise Error(f"level={level!r} is no level of a test: give a number between 0 and 1, as 0.05.")
     if swaps < 0:
         raise Error(f"swaps={swaps} is below 0: give 0 for none.")
-    if batch_size < 1:
-        raise Error(f"batch_size={batch_size} explains nothing: give 1 or more.")
 
 
 def _contrast(task: Text, target: str | None) -> tuple[str, int, int]:

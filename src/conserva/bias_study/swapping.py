@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..batches import by_length
 from ..errors import Error
 from ..targets import read_target
 from ..tasks.task import Task
@@ -41,7 +42,7 @@ def swaps_of(
     entities: Sequence[Entity],
     count: int = 10,
     seed: int = 0,
-    batch_size: int = 64,
+    batch_tokens: int = 2048,
     per_mention: int = 5,
 ) -> tuple[Swap, ...]:
     """Return the swaps of the entities that stand out most: flagged ones first, then the farthest from the mean.
@@ -58,14 +59,14 @@ def swaps_of(
         How many entities are swapped at most.
     seed
         Of the names that are drawn, and of the intervals, which draw mentions with replacement.
-    batch_size
-        How many texts the model is given at once.
+    batch_tokens
+        How many tokens the model is given at once.
     per_mention
         How many names take a mention's place, one after another: drawn among the entities of all other groups, or all
         of these if they are fewer. Where there is no other group there are no swaps. Texts that are too long for the
         model are cut, as they would be for an explanation.
     """
-    for name, number in (("count", count), ("batch_size", batch_size), ("per_mention", per_mention)):
+    for name, number in (("count", count), ("batch_tokens", batch_tokens), ("per_mention", per_mention)):
         if number < 1:
             raise Error(f"{name}={number!r} is less than 1: nothing would be swapped.")
     if not mentions:
@@ -77,7 +78,7 @@ def swaps_of(
         if (variants := _variants(one, sentences, mentions, np.random.default_rng([seed, place]), per_mention))
     }
     texts = (text for variants in chosen.values() for own, others in variants for text in (own, *others))
-    outputs = _outputs(task, target, texts, batch_size)
+    outputs = _outputs(task, target, texts, batch_tokens)
     found = []
     for one, variants in chosen.items():
         changes = [_change(outputs[own], [outputs[text] for text in others]) for own, others in variants]
@@ -137,16 +138,16 @@ def _variants(
     return found
 
 
-def _outputs(task: Task, target: Any, texts: Iterable[str], batch_size: int) -> dict[str, float]:
+def _outputs(task: Task, target: Any, texts: Iterable[str], tokens: int) -> dict[str, float]:
     """Return the contrast of every text; texts of one length go together, and none is asked for twice."""
-    encoded = sorted(((task.encode(text, truncate=True), text) for text in set(texts)), key=lambda pair: len(pair[0]))
+    encoded = [(task.encode(text, truncate=True), text) for text in set(texts)]
     found = {}
-    for start in range(0, len(encoded), batch_size):
-        batch = encoded[start : start + batch_size]
+    for numbers in by_length([len(one) for one, _ in encoded], tokens):
+        batch = [encoded[i] for i in numbers]
         with torch.no_grad():
             output = task.model(**task.batch([one for one, _ in batch]))
-            numbers = read_target(output, target, task.labels, len(batch)).double().tolist()
-        for (_, text), number in zip(batch, numbers, strict=True):
+            outputs = read_target(output, target, task.labels, len(batch)).double().tolist()
+        for (_, text), number in zip(batch, outputs, strict=True):
             if not np.isfinite(number):
                 raise Error(f"The model's answer to the text beginning {text[:40]!r} has nan or inf.")
             found[text] = number

@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of draws and tests (default: %(default)s)")
     parser.add_argument("--no-truncate", action="store_true", help="refuse texts longer than the model takes")
     parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="texts explained at once (default: %(default)s)")
+    parser.add_argument("--batch-tokens", type=int, help="tokens explained at once (default: what suits the device)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser)
@@ -80,7 +80,7 @@ def _bias(given: argparse.Namespace) -> None:
             swaps=given.swaps,
             seed=given.seed,
             truncate=not given.no_truncate,
-            batch_size=given.batch_size,
+            batch_tokens=given.batch_tokens,
             out=given.out,
             progress=say,
         )

@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-reference", action="store_true", help="leave out the yardsticks")
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="inputs explained at once (default: %(default)s)")
+    parser.add_argument("--batch-tokens", type=int, help="tokens explained at once (default: what suits the device)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}")
@@ -82,7 +82,7 @@ def _evaluate(given: argparse.Namespace) -> None:
             reference=not given.no_reference,
             truncate=given.truncate,
             out=given.out,
-            batch_size=given.batch_size,
+            batch_tokens=given.batch_tokens,
             progress=say,
         )
     if given.json:

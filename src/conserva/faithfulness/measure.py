@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..batches import out_of_memory
 from ..errors import Error, NotApplicable
 from ..methods import Attribution, Method
 from ..tasks.task import Task
 from .protocol import Plan, Protocol, plan
 from .samples import Sample
-from .stream import Stream, out_of_memory
+from .stream import Stream
 
 LEAVE_ONE_OUT = "leave-one-out"
 """The yardstick: a feature's score is how much the target's logit falls without it, asked of the model itself."""
@@ -61,10 +62,10 @@ def attributions(
         found = _applied(task, method, samples, targets)
     except NotApplicable:
         raise
-    except Error as error:
-        raise Error(_culprit(task, method, samples, targets, error)) from None
-    except (RuntimeError, MemoryError) as error:
+    except (Error, RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
+            if isinstance(error, Error):
+                raise Error(_culprit(task, method, samples, targets, error)) from None
             raise
         if len(samples) == 1:
             raise Error(f"{samples[0].describe()}, {method.name}: it does not fit into memory.") from None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..batches import budget, by_length
 from ..errors import Error, NotApplicable
 from ..methods import Method, find, methods
 from ..tasks.task import Task
@@ -39,7 +40,7 @@ def evaluate(
     reference: bool = True,
     truncate: bool = False,
     out: str | Path | None = None,
-    batch_size: int = 32,
+    batch_tokens: int | None = None,
     tokens: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
@@ -79,8 +80,8 @@ def evaluate(
         Whether texts longer than the model takes are cut; otherwise they are refused.
     out
         A folder for what is done so far: a run that was stopped goes on there.
-    batch_size
-        How many inputs are explained at once.
+    batch_tokens
+        How many features are explained at once, as in `conserva.explain`.
     tokens
         How many features a batch of masked inputs has; it shrinks by itself when memory runs out.
     progress
@@ -88,8 +89,7 @@ def evaluate(
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
-    if batch_size < 1:
-        raise Error(f"batch_size={batch_size} explains nothing: give 1 or more.")
+    explained_at_once = budget(batch_tokens, task.model)
     whole = task.labelled(data)
     data_taken = whole.take(count, seed)
     found_protocol = protocol_of(protocol, target, data_taken.labels is not None, steps)
@@ -111,7 +111,7 @@ def evaluate(
     journal = Journal(None if out is None else Path(out), settings)
     try:
         run = _Run(task, found_protocol, mask, chosen, reference, journal, Stream(task, tokens))
-        run.all(samples, batch_size, progress)
+        run.all(samples, explained_at_once, progress)
     finally:
         journal.close()
     scored = [journal.scores[one.number] for one in samples]
@@ -189,16 +189,15 @@ class _Run:
         for found in journal.scores.values():
             self.refused.update(found["refused"])
 
-    def all(self, samples: Sequence[Sample], batch_size: int, progress: Callable[[int, int], None] | None) -> None:
+    def all(self, samples: Sequence[Sample], tokens: int, progress: Callable[[int, int], None] | None) -> None:
         """Measure all samples, those of equal length together."""
-        order = sorted(samples, key=lambda one: len(one.encoded))
         if self.reference:  # a yardstick that not every sample has would be measured on others
             self.controls = set.intersection(*(set(one.encoded.controls()) for one in samples))
         done = len(self.journal.curves)
         if progress is not None:
             progress(done, len(samples))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
+        for numbers in by_length([len(one.encoded) for one in samples], tokens):
+            batch = [samples[i] for i in numbers]
             if any(one.number not in self.journal.scores for one in batch):
                 self._score(batch)
             for part in self._parts(batch):

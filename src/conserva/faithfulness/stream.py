@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ..batches import out_of_memory
 from ..errors import Error
 from ..operations.live import in_float32
 from ..tasks.task import Rows, Task
@@ -105,10 +106,3 @@ def _slices(parts: Sequence[Rows], rows: Sequence[tuple[int, int]]) -> list[Rows
         numbers = [row for _, row in group]
         found.append(parts[i][numbers[0] : numbers[-1] + 1])
     return found
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out, on whatever device."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return "out of memory" in str(error) or "can't allocate memory" in str(error)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import activations, arithmetic, attention, composites, groups, joins, linear, lookup, norms, rows
+
+if TYPE_CHECKING:
+    from ..rules import RuleSet
+    from .live import Reader
 
 # The last part reads some calls on top of the others' readers, in whose place it stands.
 READERS = {
@@ -10,3 +16,16 @@ READERS = {
     for part in (activations, arithmetic, attention, composites, joins, linear, lookup, norms, rows, groups)
     for name, reader in part.READERS.items()
 }
+
+_FOR_NAMES = {rows.move_axes, rows.pick_rows}
+"""Readers that keep books, and remember which parameter a constant was made from."""
+
+_FOR_FUNCTIONS = {arithmetic.READERS[name] for name in ("add", "sub", "rsub", "neg")}
+"""Readers that keep books, and follow elementwise functions that are written in several calls."""
+
+
+def is_idle(reader: Reader, rules: RuleSet) -> bool:
+    """Tell whether a reader makes a call as it stands where no books are kept: such calls are most of a model's."""
+    if reader in _FOR_NAMES:
+        return rules.linear == "zero"  # the other rules ask for the parameter that a matrix is
+    return reader in _FOR_FUNCTIONS and rules.activation == "gradient"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .elementwise import Ratio, Trail, follow, forget_trail
+from . import gated
+from .elementwise import Ratio, Trail, book_at_zero, follow, forget_trail, trail_of
 from .live import live, overwrite
 from .norms import statistic
 
@@ -33,6 +34,10 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     if not live(x) or any(map(live, args)):
         return function(x, *args, **kwargs)
     rule = context.meet("activation", function)
+    if context.keeper is not None and context.keeper.is_large(x):
+        large = _large(context, function, x, args, kwargs)
+        if large is not None:
+            return large
     if rule == "gradient":
         out = function(x, *args, **kwargs)
         if context.rules.product == "freeze-gate":
@@ -44,6 +49,28 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
             value = function(x, *args, **kwargs)
         return Ratio.apply(x, [value], 0.0, 0.0)  # type: ignore[no-untyped-call]
     return follow(context, function, x, *args, **kwargs)
+
+
+def _large(
+    context: Propagation, function: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor | None:
+    """Read a call on a large tensor, where that is the whole activation, so that it can be made again."""
+    ratio = context.rules.activation == "ratio"
+    if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())) or (ratio and trail_of(x).source is not x):
+        return None
+
+    def again(x: Tensor) -> Tensor:
+        return function(x, *args, **kwargs)  # type: ignore[no-any-return]
+
+    number = context.functions.number(function, (Trail(x, 0, linear=True), *args), kwargs) if ratio else 0
+    at_zero, slope = context.functions.limit(number)
+    out = gated.activate(context, x, gated.Activation(again, ratio, at_zero, slope))
+    if out is None:
+        out = again(x)
+    if ratio:
+        book_at_zero(context, out, x, at_zero)
+    out.__dict__["conserva_trail"] = Trail(x, number, linear=False, again=again, made=out._version)
+    return out
 
 
 def activation_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:

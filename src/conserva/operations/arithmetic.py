@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from . import gated
 from .elementwise import follow, forget_trail, trail_of
 from .live import frozen, live, overwrite, scale_gradient
 
@@ -63,6 +64,10 @@ def multiply(context: Propagation, function: Callable[..., Any], input: Any, oth
     if _continues(context, a, b):
         return follow(context, function, a, b, linear=not (live(a) and live(b)))
     if live(a) and live(b):
+        if context.keeper is not None and context.keeper.is_large(a):
+            product = gated.gate(context, function, a, b)
+            if product is not None:
+                return product
         return function(*shared(context, function, a, b))
     return function(a, b)
 

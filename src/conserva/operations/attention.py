@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import Error
 from .live import frozen, live, scale_gradient
+from .value_only import attend
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -41,13 +42,29 @@ def fused_attention(
     if live(query) or live(key) or live(value):
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
-        rule = context.meet("attention", function)
+        rule = context.rules.attention
         if rule == "freeze":
             query, key = frozen(query), frozen(key)
             attn_mask = frozen(attn_mask) if live(attn_mask) else attn_mask
-        elif rule == "uniform":
+            query, key, value = in_autocast(query, key, value)
+            out, path = attend(query, key, value, attn_mask, is_causal, kwargs.get("scale"), context.keeper)
+            context.meet("attention", function, path)
+            if out is not None:
+                return out
+            return function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+        context.meet("attention", function)
+        if rule == "uniform":
             query, key, value = scale_gradient(query, 1 / 4), scale_gradient(key, 1 / 4), scale_gradient(value, 1 / 2)
     return function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+
+
+def in_autocast(*tensors: Tensor) -> list[Tensor]:
+    """Return tensors in the type that torch would cast them to, as it does for its own call."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return list(tensors)
+    dtype = torch.get_autocast_dtype(device)
+    return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors]
 
 
 def written_out(

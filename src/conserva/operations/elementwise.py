@@ -30,6 +30,10 @@ class Trail:
     source: Tensor
     function: int
     linear: bool
+    again: Callable[[Tensor], Tensor] | None = None
+    """The one call that makes the tensor of its source, where it is one."""
+    made: int = 0
+    """The version of the tensor as it was made: changed in place since, it cannot be made again."""
     version: int = field(init=False)
     """What tells a source that was changed in place since: it is no longer what the tensor came from."""
 
@@ -80,9 +84,21 @@ def trail_of(x: Tensor) -> Trail:
 
 
 def forget_trail(x: object) -> None:
-    """Drop the trail of a tensor that changes in place."""
+    """Drop the trail of a tensor that changes in place, or that nothing may pass by."""
     if isinstance(x, Tensor):
         x.__dict__.pop("conserva_trail", None)
+        x.__dict__.pop("conserva_origin", None)
+
+
+def coefficient(source: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
+    """Return (f(x) - f(0)) / x, with the limit f'(0) at 0."""
+    x, y = in_float32(source), in_float32(value)
+    if at_zero:
+        # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
+        ratio = ((y - at_zero) / x).masked_fill_(x.abs() < torch.finfo(x.dtype).eps ** 0.5, slope)
+    else:
+        ratio = (y / x).masked_fill_(x == 0, slope)
+    return ratio.to(source.dtype)
 
 
 class Ratio(Function):
@@ -90,13 +106,7 @@ class Ratio(Function):
 
     @staticmethod
     def forward(ctx: Any, source: Tensor, value: list[Tensor], at_zero: float, slope: float) -> Tensor:
-        x, y = in_float32(source), in_float32(value[0])
-        if at_zero:
-            # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
-            ratio = ((y - at_zero) / x).masked_fill_(x.abs() < torch.finfo(x.dtype).eps ** 0.5, slope)
-        else:
-            ratio = (y / x).masked_fill_(x == 0, slope)
-        ctx.save_for_backward(ratio.to(source.dtype))
+        ctx.save_for_backward(coefficient(source, value[0], at_zero, slope))
         return value[0]
 
     @staticmethod
@@ -118,8 +128,13 @@ def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: b
             value = call(*args, **kwargs)
         at_zero, slope = context.functions.limit(number)
         out = Ratio.apply(source, [value], at_zero, slope)  # type: ignore[no-untyped-call]
-        if at_zero and context.books is not None:
-            finite = torch.isfinite(source.detach())  # exp(-inf) of a mask is 0, not exp(0) and something else
-            context.book(out, at_zero, where=None if finite.all() else finite)
+        book_at_zero(context, out, source, at_zero)
     out.__dict__["conserva_trail"] = Trail(source, number, linear)
     return out
+
+
+def book_at_zero(context: Propagation, out: Tensor, source: Tensor, at_zero: float) -> None:
+    """Book f(0), which the value f(x) of an activation contains and the ratio leaves out."""
+    if at_zero and context.books is not None:
+        finite = torch.isfinite(source.detach())  # exp(-inf) of a mask is 0, not exp(0) and something else
+        context.book(out, at_zero, where=finite)

@@ -59,7 +59,10 @@ def _sums(x: object) -> Sums | None:
 def exponential(context: Propagation, function: Callable[..., Any], input: Any, **kwargs: Any) -> Any:
     """Read `exp`: an activation, unless it turns out to be a part of a softmax."""
     out = activation(context, function, input, **kwargs)
-    return out if kwargs else _remember(out, Sums(out.detach(), input))
+    if kwargs:
+        return out
+    context.read_also(AFTER_EXPONENTIALS)
+    return _remember(out, Sums(out.detach(), input))
 
 
 def scatter_add(context: Propagation, function: Callable[..., Any], input: Any, dim: int, index: Any, src: Any) -> Any:
@@ -111,8 +114,12 @@ READERS: dict[str, Reader] = {
     "exp": exponential,
     **dict.fromkeys(("scatter_add", "scatter_add_"), scatter_add),
     "segment_reduce": segment_reduce,
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
+}
+
+AFTER_EXPONENTIALS: dict[str, Reader] = {
     **{name: _still_sums(arithmetic.READERS[name]) for name in ("add", "__add__", "__radd__")},
     **{name: _still_sums(rows.READERS[name]) for name in ("__getitem__", "index_select")},
     "repeat_interleave": _still_sums(untouched),
-    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
 }
+"""How calls that keep sums known as sums are read, as soon as there can be any: they are many in every model."""

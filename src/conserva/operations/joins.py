@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .elementwise import forget_trail
 from .live import live, overwrite
+from .origins import cut
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -85,4 +86,5 @@ READERS: dict[str, Reader] = {
     "masked_fill": fill,
     "masked_fill_": fill_in_place,
     "__setitem__": assign,
+    **dict.fromkeys(("chunk", "split", "split_with_sizes"), cut),
 }

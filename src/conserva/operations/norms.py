@@ -17,6 +17,32 @@ if TYPE_CHECKING:
     from .live import Reader
 
 
+class FrozenLayerNorm(Function):
+    """A LayerNorm, read as (x - mean) times a constant: the LN-rule."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: list[int], weight: Any, bias: Any, eps: float) -> Tensor:
+        value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(scale, weight)
+        ctx.shape = shape
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        scale, weight = ctx.saved_tensors
+        # Torch's own backward, in one kernel. Of its three terms, scale * (g - mean g - y mean(g y)), the last is the
+        # one that differentiates the scale: where the normed values y are 0 there is none of it. The mean stays live:
+        # detaching it would break conservation (Ali et al. 2022, section 4.2).
+        with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
+            zeros = torch.zeros_like(grads[0], memory_format=torch.contiguous_format)
+            none, wanted = torch.zeros_like(scale), (True, False, False)
+            grad, _, _ = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, None, wanted)
+        return grad, None, None, None, None
+
+
+_layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+
+
 class FrozenScale(Function):
     """A norm's value, read as (x - mean) times a constant: the LN-rule. RMSNorm has no mean to subtract."""
 
@@ -61,9 +87,7 @@ def layer_norm(
         out = function(input, normalized_shape, weight, bias, eps)
     else:
         x = input.float() if torch.is_autocast_enabled(input.device.type) else input
-        with torch.no_grad():
-            value, _, scale = torch.native_layer_norm(x, list(normalized_shape), weight, bias, eps)
-        out = _freeze(x, value, scale, weight, tuple(range(-len(normalized_shape), 0)), True)
+        out = FrozenLayerNorm.apply(x, list(normalized_shape), weight, bias, eps)  # type: ignore[no-untyped-call]
     context.book(out, bias)
     return out
 

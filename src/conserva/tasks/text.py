@@ -135,4 +135,6 @@ class Text(Task):
         device = next(self.model.parameters()).device
         rows = [list(one.ids) + [pad or 0] * (width - len(one)) for one in encoded]
         real = [[1] * len(one) + [0] * (width - len(one)) for one in encoded]
-        return {"input_ids": torch.tensor(rows, device=device), "attention_mask": torch.tensor(real, device=device)}
+        inputs = {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(real)}
+        # Other copies would wait for all that the device has to do.
+        return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}

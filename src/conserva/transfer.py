@@ -1,0 +1,33 @@
+"""Numbers on their way from a device to the host, all in one go, while the device works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Transfer:
+    """Tensors that are being copied to the host. The copy stands in the device's queue before all that comes later."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._shapes = [(x.shape, x.dtype) for x in tensors]
+        wide = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+        device = tensors[0].device
+        self._packed = torch.cat([x.detach().reshape(-1).to(device, wide) for x in tensors])
+        self._arrived: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            # Only a copy to page-locked memory lets the host go on meanwhile.
+            host = torch.empty(self._packed.shape, dtype=wide, pin_memory=True)
+            self._packed = host.copy_(self._packed, non_blocking=True)
+            self._arrived = torch.cuda.current_stream(device).record_event()
+
+    def read(self) -> list[Tensor]:
+        """Wait for the copy, and return the tensors on the host as they were."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        values = self._packed.cpu()
+        sizes = [shape.numel() for shape, _ in self._shapes]
+        parts = torch.split(values, sizes)
+        return [part.reshape(shape).to(dtype) for part, (shape, dtype) in zip(parts, self._shapes, strict=True)]

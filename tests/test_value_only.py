@@ -1,0 +1,238 @@
+"""Fused attention under the AH-rule: the same output and the same relevance as torch's own call, by less work."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import conserva
+import tiny
+from conserva.operations import sight, value_only
+from conserva.operations.sight import find_window
+from conserva.operations.value_only import attend
+from test_zoo import MODEL_TYPES, WORKING, made, mixture
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.float32, torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float64, torch.float32]
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 1e-2}
+
+
+@pytest.fixture
+def at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the value-only path however short the input."""
+    monkeypatch.setattr(value_only, "SHORT", {})
+
+
+@pytest.fixture
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a few probabilities at a time, so that short inputs have many blocks."""
+    monkeypatch.setattr(value_only, "ELEMENTS_AT_ONCE", 256)
+
+
+def mask_of(kind: str, samples: int, heads: int, queries: int, keys: int) -> Tensor | None:
+    there = (torch.arange(keys) < torch.tensor([keys, keys - 3])[:samples, None])[:, None, None]
+    return {
+        "": None,
+        "padding": there,
+        "two axes": torch.rand(queries, keys) > 0.3,
+        "additive": torch.randn(samples, heads, queries, keys),
+        "additive for all": torch.randn(1, 1, 1, keys),
+        "one for all keys": torch.randn(samples, 1, queries, 1),
+        "closed": torch.cat(
+            [torch.zeros(samples, 1, 1, keys, dtype=torch.bool), there.expand(-1, 1, queries - 1, -1)], 2
+        ),
+    }[kind]
+
+
+CASES: dict[str, tuple[dict[str, int], str, bool]] = {
+    "full": ({}, "", False),
+    "causal": ({}, "", True),
+    "grouped": ({"heads": 6, "key_heads": 2}, "", True),
+    "more keys": ({"queries": 5, "keys": 33}, "", False),
+    "more queries": ({"queries": 33, "keys": 5}, "", False),
+    "causal, more keys": ({"queries": 5, "keys": 33}, "", True),
+    "causal, more queries": ({"queries": 33, "keys": 5}, "", True),
+    **{kind: ({}, kind, False) for kind in ("padding", "two axes", "additive", "additive for all", "closed")},
+    "one for all keys": ({}, "one for all keys", False),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.usefixtures("at_any_length", "_small_blocks")
+def test_equals_torch(case: tuple[dict[str, int], str, bool], dtype: torch.dtype) -> None:
+    changes, kind, is_causal = case
+    sizes = {"samples": 2, "heads": 4, "key_heads": 4, "queries": 40, "keys": 40, "size": 16} | changes
+    samples, heads, queries, keys = (sizes[name] for name in ("samples", "heads", "queries", "keys"))
+    if "key_heads" not in changes:
+        sizes["key_heads"] = heads
+    like: dict[str, Any] = {"dtype": dtype, "device": DEVICE}
+    query = torch.randn(samples, queries, heads, sizes["size"], **like).transpose(1, 2)
+    key, value = (torch.randn(samples, sizes["key_heads"], keys, sizes["size"], **like) for _ in range(2))
+    mask = mask_of(kind, samples, heads, queries, keys)
+    if mask is not None:
+        mask = mask.to(DEVICE, mask.dtype if mask.dtype == torch.bool else dtype)
+    grad, value = torch.randn_like(query), value.requires_grad_()
+    grouped = heads != sizes["key_heads"]
+    expected = F.scaled_dot_product_attention(query, key, value, mask, 0.0, is_causal, enable_gqa=grouped)
+    out, path = attend(query, key, value, mask, is_causal)
+    if out is None:
+        assert path.startswith("plain: ")
+        pytest.skip(path)
+    assert path.startswith("value-only: ")
+    size = float(expected.float().norm())
+    assert float((out - expected).float().norm()) <= TOLERANCE[dtype] * size
+    (found,), (wanted,) = (torch.autograd.grad(one, value, grad) for one in (out, expected))
+    assert float((found - wanted).float().norm()) <= TOLERANCE[dtype] * float(wanted.float().norm())
+
+
+def relevance_of(model: Any, inputs: Any, rules: str, monkeypatch: pytest.MonkeyPatch, short: int) -> Any:
+    monkeypatch.setattr(value_only, "SHORT", dict.fromkeys(("cpu", "cuda"), short))
+    return conserva.relevance(model, inputs, mixture, rules=rules)
+
+
+def paths(result: conserva.passes.Relevance) -> set[str]:
+    return {met.path.partition(":")[0] for met in result.coverage if met.function == "scaled_dot_product_attention"}
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_every_architecture_gets_the_same_relevance(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    specimen = next(one for one in WORKING if one.model_type == model_type)
+    model, inputs = made(specimen)
+    model.to(DEVICE)
+    inputs = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in inputs.items()}
+    plain = relevance_of(model, inputs, "exact", monkeypatch, 10**9)
+    if not paths(plain):
+        pytest.skip("no fused attention")
+    found = relevance_of(model, inputs, "exact", monkeypatch, 0)
+    assert paths(plain) == {"plain"}
+    tolerance = 1e-9 if next(model.parameters()).dtype == torch.float64 and DEVICE == "cpu" else 1e-3
+    for place, expected in plain.values.items():
+        torch.testing.assert_close(
+            found.values[place], expected, rtol=tolerance, atol=tolerance * float(expected.abs().max())
+        )
+    for name in ("output", "inputs", "positions", "biases"):
+        torch.testing.assert_close(getattr(found.ledger, name), getattr(plain.ledger, name), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_coverage_says_which_path_was_taken() -> None:
+    ids = torch.randint(1, 90, (2, 9))
+    fused = conserva.relevance(tiny.bert(attn_implementation="sdpa"), {"input_ids": ids}, 1)
+    assert {met.path for met in fused.coverage if met.kind == "attention"} == {"value-only: cpu"}
+    assert {met.path for met in fused.coverage if met.kind != "attention"} == {""}
+
+
+def test_short_inputs_are_left_to_torch() -> None:
+    ids = torch.randint(1, 90, (2, 9))
+    short = conserva.relevance(tiny.bert(attn_implementation="sdpa"), {"input_ids": ids}, 1)
+    assert {met.path for met in short.coverage if met.kind == "attention"} == {"plain: short"}
+
+
+@pytest.mark.usefixtures("at_any_length")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda q, k, v: (q[0], k[0], v[0]), "not a batch of heads"),
+        (lambda q, k, v: (q.half(), k.half(), v.half()), "no kernel for its type or size"),
+        (lambda q, k, v: (q, k, v[..., :8]), "no kernel for its type or size"),
+        (lambda q, k, v: (q, k.double(), v), "mixed types"),
+        (lambda q, k, v: (q, k[:, :3], v[:, :3]), "heads that do not divide"),
+        (lambda q, k, v: (q.mT, k.mT, v.mT), "torch's kernel for it gives no log-sum-exp"),  # places side by side
+    ],
+)
+def test_what_is_not_supported_is_left_to_torch_and_says_why(change: Any, reason: str) -> None:
+    out, path = attend(*change(*(torch.randn(2, 4, 8, 16) for _ in range(3))))
+    assert out is None
+    assert path.startswith(f"plain: {reason}")
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_values_alone_carry_relevance() -> None:
+    query, key, value = (torch.randn(1, 2, 8, 16, requires_grad=True) for _ in range(3))
+    with conserva.rules("ah"):
+        out = F.scaled_dot_product_attention(query, key, value)
+    grads = torch.autograd.grad(out.sum(), (query, key, value), allow_unused=True)
+    assert grads[0] is None
+    assert grads[1] is None
+    assert grads[2] is not None
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_values_are_not_kept() -> None:
+    kept: list[Tensor] = []
+    query, key, value = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    value.requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x), x)[1], lambda x: x):
+        out, _ = attend(query, key, value)
+    assert out is not None
+    assert all(x.data_ptr() not in (value.data_ptr(), out.data_ptr()) for x in kept)
+    assert sum(x.numel() for x in kept) == query.numel() + key.numel() + 2 * 8
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_autocast_casts_as_torch_does() -> None:
+    query, key, value = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    with torch.autocast(DEVICE, torch.bfloat16):
+        expected = F.scaled_dot_product_attention(query, key, value)
+        with conserva.rules("ah"):
+            out = F.scaled_dot_product_attention(query, key, value.requires_grad_())
+    assert out.dtype == expected.dtype == torch.bfloat16
+    assert torch.autograd.grad(out.float().sum(), value)[0].dtype == torch.float32
+
+
+BAND = torch.ones(30, 30, dtype=torch.bool).tril()
+MASKS = {
+    "causal": (BAND, 30),
+    "window": (BAND & ~BAND.tril(-7), 7),
+    "window of one": (torch.eye(30, dtype=torch.bool), 1),
+    "full": (torch.ones(30, 30, dtype=torch.bool), None),
+    "closed": (torch.zeros(30, 30, dtype=torch.bool), None),
+    "one hole": (BAND & ~(torch.eye(30) > 0).roll(-3, 1), None),
+    "not square": (BAND[:, :20], None),
+}
+
+
+@pytest.mark.parametrize(("mask", "window"), MASKS.values(), ids=MASKS)
+def test_a_band_is_known_for_what_it_is(mask: Tensor, window: int | None) -> None:
+    assert find_window(mask[None, None]) == window
+    assert find_window(mask.expand(3, 2, -1, -1)) == window
+
+
+def test_samples_that_differ_are_no_band() -> None:
+    padded = torch.stack([BAND, BAND & (torch.arange(30) > 3)])[:, None]
+    assert find_window(padded) is None
+
+
+def test_a_mask_is_looked_at_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Tensor] = []
+    monkeypatch.setattr(sight, "find_window", lambda mask: looks.append(mask))
+    mask = BAND[None, None].clone()
+    for _ in range(3):
+        sight._window(mask)
+        sight._window(mask[:, :, :, :30])
+    assert len(looks) == 1
+    mask[0, 0, 5, 5] = False
+    sight._window(mask)
+    assert len(looks) == 2
+
+
+def test_replica_of_the_rule() -> None:
+    """R_j = v_j * sum_i p_ij g_i, with p from its definition, in float64 (Ali et al. 2022, equation 8)."""
+    query, key, value = (torch.randn(1, 1, 7, 4, dtype=torch.float64) for _ in range(3))
+    grad = torch.randn(1, 1, 7, 4, dtype=torch.float64)
+    value_only_out = value_only.ValueOnly.apply(
+        value.requires_grad_(), query, key, sight.Sight(None, False, 0.5), "cpu", None
+    )
+    (found,) = torch.autograd.grad(value_only_out, value, grad)
+    for j in range(7):
+        expected = torch.zeros(4, dtype=torch.float64)
+        for i in range(7):
+            weights = [math.exp(0.5 * float(query[0, 0, i] @ key[0, 0, k])) for k in range(7)]
+            expected += weights[j] / sum(weights) * grad[0, 0, i]
+        torch.testing.assert_close(found[0, 0, j], expected)
