@@ -114,14 +114,13 @@ class Inputs:
 def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
     """Return what a model's forward takes, by name."""
     method = model.forward
-    return _parameters(getattr(method, "__func__", method))
+    whole = getattr(method, "__func__", None)
+    return _parameters(method, 0) if whole is None else _parameters(whole, 1)
 
 
 @functools.lru_cache(maxsize=256)
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    found = dict(inspect.signature(function).parameters)
-    found.pop("self", None)
-    return found
+def _parameters(function: Callable[..., Any], bound: int) -> Mapping[str, inspect.Parameter]:
+    return dict(list(inspect.signature(function).parameters.items())[bound:])
 
 
 def _is_feature(name: str, value: object, main: str) -> bool:

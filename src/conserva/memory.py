@@ -16,7 +16,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from .errors import Error, OutOfMemory
 
-LARGE = 2**22
+LARGE = 2**25
 """From so many elements on a tensor is worth a fused function: below, torch's own graph has less to do in Python."""
 
 SMALL_BYTES = 2**20
@@ -48,7 +48,7 @@ PLANS = {
 
 CHOICES = (AUTO, *PLANS)
 
-_AUTO_ON_CUDA = (Plan(AUTO, 0.1, 0.5), Plan(RECOMPUTE, 0, 0.25), PLANS[OFFLOAD])
+_AUTO_ON_CUDA = (Plan(AUTO, 0.08, 0.5), Plan(RECOMPUTE, 0, 0.25), PLANS[OFFLOAD])
 _AUTO_ON_HOST = (Plan(AUTO, 0.5, math.inf), PLANS[RECOMPUTE])
 
 

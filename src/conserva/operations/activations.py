@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import gated
-from .elementwise import Ratio, Trail, book_at_zero, follow, forget_trail, trail_of
+from .elementwise import Call, Ratio, Trail, book_at_zero, follow, forget_trail, trail_of
 from .live import live, overwrite
 from .norms import statistic
 
@@ -34,10 +34,11 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     if not live(x) or any(map(live, args)):
         return function(x, *args, **kwargs)
     rule = context.meet("activation", function)
-    if context.keeper is not None and context.keeper.is_large(x):
-        large = _large(context, function, x, args, kwargs)
-        if large is not None:
-            return large
+    # Where a product gives each factor half, one function serves it and its gate: that is less even for small tensors.
+    if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(x)):
+        whole = _as_a_whole(context, function, x, args, kwargs)
+        if whole is not None:
+            return whole
     if rule == "gradient":
         out = function(x, *args, **kwargs)
         if context.rules.product == "freeze-gate":
@@ -51,17 +52,14 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     return follow(context, function, x, *args, **kwargs)
 
 
-def _large(
+def _as_a_whole(
     context: Propagation, function: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Tensor | None:
-    """Read a call on a large tensor, where that is the whole activation, so that it can be made again."""
+    """Read a call, where that is the whole activation, so that it can be made again."""
     ratio = context.rules.activation == "ratio"
     if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())) or (ratio and trail_of(x).source is not x):
         return None
-
-    def again(x: Tensor) -> Tensor:
-        return function(x, *args, **kwargs)  # type: ignore[no-any-return]
-
+    again = Call(function, args, kwargs)
     number = context.functions.number(function, (Trail(x, 0, linear=True), *args), kwargs) if ratio else 0
     at_zero, slope = context.functions.limit(number)
     out = gated.activate(context, x, gated.Activation(again, ratio, at_zero, slope))

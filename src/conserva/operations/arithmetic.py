@@ -64,7 +64,7 @@ def multiply(context: Propagation, function: Callable[..., Any], input: Any, oth
     if _continues(context, a, b):
         return follow(context, function, a, b, linear=not (live(a) and live(b)))
     if live(a) and live(b):
-        if context.keeper is not None and context.keeper.is_large(a):
+        if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(a)):
             product = gated.gate(context, function, a, b)
             if product is not None:
                 return product

@@ -24,13 +24,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Call:
+    """One elementwise call, to be made again of its tensor."""
+
+    function: Callable[..., Tensor]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.function(x, *self.args, **self.kwargs)
+
+
+@dataclass(frozen=True)
 class Trail:
     """How a tensor came from its source: by which function, and whether that is a mere factor."""
 
     source: Tensor
     function: int
     linear: bool
-    again: Callable[[Tensor], Tensor] | None = None
+    again: Call | None = None
     """The one call that makes the tensor of its source, where it is one."""
     made: int = 0
     """The version of the tensor as it was made: changed in place since, it cannot be made again."""
@@ -92,12 +104,11 @@ def forget_trail(x: object) -> None:
 
 def coefficient(source: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
     """Return (f(x) - f(0)) / x, with the limit f'(0) at 0."""
+    if not at_zero:
+        return (value / source).masked_fill_(source == 0, slope)  # half types are divided in float32 and rounded once
+    # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
     x, y = in_float32(source), in_float32(value)
-    if at_zero:
-        # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
-        ratio = ((y - at_zero) / x).masked_fill_(x.abs() < torch.finfo(x.dtype).eps ** 0.5, slope)
-    else:
-        ratio = (y / x).masked_fill_(x == 0, slope)
+    ratio = ((y - at_zero) / x).masked_fill_(x.abs() < torch.finfo(x.dtype).eps ** 0.5, slope)
     return ratio.to(source.dtype)
 
 

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from ..kernels import at_hand
 from ..memory import Keeper
-from .elementwise import coefficient, trail_of
+from .elementwise import Call, coefficient, trail_of
 from .origins import Origin, origin_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ PIECE_BYTES = 2**26
 class Activation:
     """An elementwise function that can be made again, and the rule it is read by."""
 
-    again: Callable[[Tensor], Tensor]
+    again: Call
     ratio: bool
     at_zero: float = 0.0
     slope: float = 0.0
@@ -119,22 +120,49 @@ class Fused(Function):
             incoming = grads[0].reshape(-1, grads[0].shape[-1])
             rows = len(incoming)
             kept, weights, biases = _in_rows(saved[::3], ctx.device), saved[1::3], saved[2::3]
-            results = [incoming.new_empty(rows, shape[-1]) for shape in ctx.shapes]
             step = max(1, PIECE_BYTES // (incoming.shape[1] * incoming.element_size()))
+            results = [_Gathered(incoming, shape) for shape in ctx.shapes]
             for start in range(0, rows, step):
                 piece = slice(start, start + step)
                 values = [
                     None if x is None else F.linear(x[piece], weight, bias) if remade else x[piece]
                     for x, weight, bias, (remade, _, _) in zip(kept, weights, biases, ways, strict=True)
                 ]
-                begun: set[int] = set()
                 for grad, weight, (_, through, link) in zip(
                     ctx.back(incoming[piece], *values), weights, ways, strict=True
                 ):
                     if grad is not None and link is not None:
-                        _add(results[link][piece], grad, weight if through else None, link in begun)
-                        begun.add(link)
-            return (None, None, None, *[result.view(shape) for result, shape in zip(results, ctx.shapes, strict=True)])
+                        results[link].add(piece, grad, weight if through else None)
+            return (None, None, None, *[result.whole() for result in results])
+
+
+class _Gathered:
+    """The gradient of one link, gathered a piece of its rows at a time."""
+
+    def __init__(self, incoming: Tensor, shape: torch.Size) -> None:
+        self._incoming, self._shape = incoming, shape
+        self._rows: Tensor | None = None
+        self._begun = -1
+
+    def add(self, piece: slice, grad: Tensor, weight: Tensor | None) -> None:
+        """Add a gradient, led through a linear layer if there is one, to some rows."""
+        begun, self._begun = self._begun == piece.start, piece.start
+        if self._rows is None and len(grad) == len(self._incoming):
+            self._rows = grad if weight is None else grad @ weight  # all rows at once
+            return
+        if self._rows is None:
+            self._rows = self._incoming.new_empty(len(self._incoming), self._shape[-1])
+        rows = self._rows[piece]
+        if weight is None:
+            rows.copy_(rows + grad if begun else grad)
+        elif begun:
+            rows.addmm_(grad, weight)
+        else:
+            torch.mm(grad, weight, out=rows)
+
+    def whole(self) -> Tensor | None:
+        """Return the gradient in the shape of the link."""
+        return None if self._rows is None else self._rows.view(self._shape)
 
 
 def _in_rows(kept: Sequence[Tensor | None], device: torch.device) -> list[Tensor | None]:
@@ -144,16 +172,6 @@ def _in_rows(kept: Sequence[Tensor | None], device: torch.device) -> list[Tensor
         if x is not None and (x.data_ptr(), x.shape) not in back:
             back[x.data_ptr(), x.shape] = Keeper.unpack(x, device).reshape(-1, x.shape[-1])
     return [None if x is None else back[x.data_ptr(), x.shape] for x in kept]
-
-
-def _add(result: Tensor, grad: Tensor, weight: Tensor | None, begun: bool) -> None:
-    """Put a gradient, led through a linear layer if there is one, into rows of the result, or add it to them."""
-    if weight is None:
-        result.copy_(result + grad if begun else grad)
-    elif begun:
-        result.addmm_(grad, weight)
-    else:
-        torch.mm(grad, weight, out=result)
 
 
 def _fuse(value: Tensor, back: Back, *factors: Factor) -> Tensor:
@@ -201,7 +219,7 @@ def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tenso
     return _fuse(value, lambda grad, x, _: (None, grad * again(x)), remade, up_alone)
 
 
-def _again(x: Tensor) -> Callable[[Tensor], Tensor] | None:
+def _again(x: Tensor) -> Call | None:
     """Return the call that made `x`, if that was an activation and `x` is still what it made."""
     trail = trail_of(x)
     return trail.again if trail.made == x._version and trail.source.dtype == x.dtype else None
@@ -209,14 +227,34 @@ def _again(x: Tensor) -> Callable[[Tensor], Tensor] | None:
 
 def _both(activation: Activation, share: float) -> Back:
     """Return how the gradient of `f(x) * up` splits, each factor getting a share of it."""
+    kind = _kind(activation.again)
 
     def back(grad: Tensor, x: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+        if kind and _fits_kernel(grad, x, up):
+            from ..kernels.gate_gradients import gate_gradients
+
+            return gate_gradients(
+                grad, x, up, kind=kind, ratio=activation.ratio, share=share, slope=activation.slope
+            )  # fmt: skip
         reaching = grad * up
         below, value = activation.back(reaching if share == 1 else reaching.mul_(share), x)
         beside = value * grad
         return below, beside if share == 1 else beside.mul_(share)
 
     return back
+
+
+def _kind(call: Call) -> str:
+    """Return what the GPU kernel calls a function, or nothing."""
+    name, how = call.function.__name__, {**dict(zip(("approximate",), call.args, strict=False)), **call.kwargs}
+    if name == "gelu" and set(how) <= {"approximate"}:
+        return "gelu_tanh" if how.get("approximate") == "tanh" else "gelu"
+    return name if name in ("silu", "relu") and not how else ""
+
+
+def _fits_kernel(*tensors: Tensor) -> bool:
+    same = all(x.dtype == tensors[0].dtype and x.is_contiguous() for x in tensors)
+    return same and tensors[0].dtype != torch.float64 and at_hand(tensors[0].device)
 
 
 def _keeper(context: Propagation) -> Keeper:

@@ -6,8 +6,6 @@ denominator as well; from that P is made anew, a block at a time, and never stor
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.attention import SDPBackend
 
+from ..kernels import at_hand
 from .live import in_float32
 from .sight import Sight, sight_of
 
@@ -28,7 +27,7 @@ LARGEST_HEAD = 256
 ELEMENTS_AT_ONCE = 2**19
 """How many probabilities are made at a time where no GPU kernel is at hand: as many as a cache holds."""
 
-SHORT = {"cpu": 512, "cuda": 256}
+SHORT = {"cpu": 512, "cuda": 4096}
 """Device -> how many queries there must be: below, torch's own kernel is as fast and costs less Python."""
 
 _FUSED = {
@@ -105,7 +104,7 @@ def _left_to_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     if device == "cpu":
         if query.dtype not in (torch.float32, torch.float64, torch.bfloat16) or query.shape[-1] != value.shape[-1]:
             return "no kernel for its type or size"
-    elif device != "cuda" or not _triton_is_at_hand():
+    elif not at_hand(query.device):
         return "no Triton for its device"
     elif largest > LARGEST_HEAD or query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return f"heads of {largest} in {query.dtype}"
@@ -132,16 +131,6 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> str | No
         enable_gqa=query.shape[1] != key.shape[1],
     )  # fmt: skip
     return _FUSED.get(chosen)
-
-
-@functools.cache
-def _triton_is_at_hand() -> bool:
-    if importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability()[0] < 8:
-        return False
-    try:
-        return importlib.util.find_spec("triton.tools.tensor_descriptor") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, sight: Sight, kernel: str) -> tuple[Tensor, Tensor]:
