@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import platform
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
 
-from .batches import budget, by_length, out_of_memory
-from .checks import Checks
+from .batches import budget, by_length
 from .errors import Error
 from .explanation import Entries, Explanation
-from .ledger import Ledger
+from .launches import launched
 from .methods import Attribution, Method, find
 from .rules import RULE_SETS
 from .tasks.task import Encoded, Task
-from .transfer import Transfer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,89 +95,17 @@ def explain(
     encoded = [task.encode(one, truncate=truncate) for one in many]
     results: list[Explanation | None] = [None] * len(many)
     provenance = _provenance(task, found)
-    for batch in _launched(task, found, encoded, target, by_length([len(one) for one in encoded], tokens)):
-        for i, one in zip(batch.rows, batch.explanations(task, found, provenance), strict=True):
-            results[i] = one
+    lengths = [task.padded(len(one)) for one in encoded]
+    for batch in launched(task, found, encoded, target, by_length(lengths, tokens)):
+        attribution = batch.attribution()
+        for row, i in enumerate(batch.rows):
+            results[i] = _explanation(
+                task, batch.encoded[row], batch.wanted[row], found, attribution, row, deepcopy(provenance)
+            )
         if progress is not None:
             progress(len(batch.rows))
     done = [result for result in results if result is not None]
     return done[0] if task.is_one(inputs) else done
-
-
-def _launched(
-    task: Task, method: Method, encoded: Sequence[Encoded], target: Any, batches: Iterable[list[int]]
-) -> Iterator[_Batch]:
-    """Yield batches that are explained, each as soon as the next is on its way: so the device never waits."""
-    waiting, last = deque(batches), None
-    while waiting:
-        rows = waiting.popleft()
-        wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        batch = _launch(task, method, rows, [encoded[i] for i in rows], wanted)
-        if batch is None:
-            middle = len(rows) // 2
-            waiting.extendleft((rows[middle:], rows[:middle]))
-            continue
-        if last is not None:
-            yield last
-        last = batch
-    if last is not None:
-        yield last
-
-
-def _launch(task: Task, method: Method, rows: list[int], encoded: list[Encoded], wanted: list[Any]) -> _Batch | None:
-    """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
-    checks = Checks()
-    try:
-        inputs = task.batch(encoded)
-        with checks:
-            found = method.apply(task.model, inputs, wanted)
-        _check(task, method, inputs, found)
-    except Exception as error:
-        if out_of_memory(error) and len(rows) > 1:
-            return None
-        checks.settle()  # what was found before comes first
-        raise
-    books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
-    numbers = (found.scores[task.feature], found.output, cast(Tensor, found.logits), *books)
-    return _Batch(rows, encoded, wanted, checks, len(numbers), Transfer([*numbers, *checks.flags()]))
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Inputs that are being explained, and the numbers and flags of checks that will come of it."""
-
-    rows: list[int]
-    encoded: list[Encoded]
-    wanted: list[Any]
-    checks: Checks
-    count: int
-    transfer: Transfer
-
-    def explanations(self, task: Task, method: Method, provenance: dict[str, Any]) -> list[Explanation]:
-        """Wait for the numbers, and return an explanation for each input."""
-        read = self.transfer.read()
-        self.checks.settle(read[self.count :])
-        scores, output, logits, *books = read[: self.count]
-        ledger = Ledger(output, books[0], books[1], books[2]) if books else None
-        found = Attribution({task.feature: scores}, output, logits, ledger)
-        return [
-            _explanation(task, encoded, target, method, found, row, deepcopy(provenance))
-            for row, (encoded, target) in enumerate(zip(self.encoded, self.wanted, strict=True))
-        ]
-
-
-def _check(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> None:
-    """Raise unless the method gave a score to every feature, and the model one to every class."""
-    if attribution.logits is None:
-        raise Error(f"{type(task.model).__name__} is no classifier: it gives no score for each class.")
-    places_there = inputs[task.feature].shape[:2]
-    found = attribution.scores.get(task.feature)
-    if found is None or found.shape != places_there:
-        places = " and ".join(f"{tuple(one.shape)} for {name}" for name, one in attribution.scores.items())
-        raise Error(
-            f"{method.name} gives scores of shape {places}, but the {task.noun}s have {tuple(places_there)} features: "
-            f"{type(task.model).__name__} attends over other places than its features."
-        )
 
 
 def _explanation(

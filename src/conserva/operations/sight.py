@@ -26,7 +26,8 @@ class Sight:
 def sight_of(query: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Sight:
     """Return what queries see, a large mask that only spells out a causal band as that band."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    if mask is None or not mask.is_cuda or mask.dtype != torch.bool or mask.numel() < LARGE_MASK or mask.dim() != 4:
+    looked_at = mask is not None and mask.is_cuda and mask.dtype == torch.bool and mask.numel() >= LARGE_MASK
+    if mask is None or not looked_at or mask.dim() != 4 or torch.cuda.is_current_stream_capturing():
         return Sight(mask, is_causal, factor)
     window = _window(mask)
     if window is None:

@@ -103,6 +103,10 @@ class Task(ABC):
     def encode(self, given: Any, *, truncate: bool = False) -> Any:
         """Return an input as the model sees it; one that the model cannot take is refused."""
 
+    def padded(self, length: int) -> int:
+        """Return how many places an input of some length takes in a batch."""
+        return length
+
     @abstractmethod
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
         """Put inputs side by side, padded to the longest."""

@@ -19,6 +19,9 @@ from .task import Encoded, Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+ROUNDED_TO = 8
+"""To multiples of this the lengths of batches are rounded up on a GPU."""
+
 _UNBOUNDED = 1_000_000
 """Tokenizers without a limit report an astronomical one."""
 
@@ -126,9 +129,15 @@ class Text(Task):
             "attention_mask": side_by_side([part.attention for part in parts], 0),
         }
 
+    def padded(self, length: int) -> int:
+        """Return a length rounded up on a GPU, so that batches have few shapes and can be replayed."""
+        on_gpu = next(self.model.parameters()).is_cuda and self.tokenizer.pad_token_id is not None
+        return min(-(-length // ROUNDED_TO) * ROUNDED_TO, max(length, self.longest)) if on_gpu else length
+
     def batch(self, encoded: Sequence[EncodedText]) -> dict[str, Tensor]:
-        """Put texts side by side, padded on the right to the longest."""
+        """Put texts side by side, padded on the right to the longest; one text by itself has no pads."""
         width = max(map(len, encoded))
+        width = self.padded(width) if len(encoded) > 1 else width
         pad = self.tokenizer.pad_token_id
         if pad is None and any(len(one) < width for one in encoded):
             raise Error(f"The tokenizer of {self.name} has no pad token: explain one text at a time.")

@@ -1,0 +1,126 @@
+"""Batches of inputs on their way through a method: the next is launched before the last is read back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .batches import out_of_memory
+from .checks import Checks
+from .errors import Error
+from .ledger import Ledger
+from .methods import Attribution, Method
+from .recording import Recorder
+from .rules import RULE_SETS
+from .tasks.task import Encoded, Task
+from .transfer import Transfer
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs that are being explained, and the numbers that will come of it."""
+
+    rows: list[int]
+    encoded: list[Encoded]
+    wanted: list[Any]
+    feature: str
+    _transfer: Transfer
+    """Scores, outputs, logits, the ledger's entries if there are any; last the flags of all checks."""
+    _checks: Checks | None
+    """The checks that the flags belong to; None for a replay."""
+    _again: Callable[[], Sequence[Tensor]]
+    """Makes the numbers without a recording: where a replay's flags say that something is wrong, this says what."""
+
+    def attribution(self) -> Attribution:
+        """Wait for the numbers, and return them on the host."""
+        *numbers, flags = self._transfer.read()
+        if self._checks is not None:
+            self._checks.settle(flags.tolist())
+        elif not flags.all():
+            *numbers, _ = (x.cpu() for x in self._again())
+        scores, output, logits, *books = numbers
+        ledger = Ledger(output, books[0], books[1], books[2]) if books else None
+        return Attribution({self.feature: scores}, output, logits, ledger)
+
+
+def launched(
+    task: Task, method: Method, encoded: Sequence[Encoded], target: Any, batches: Iterable[list[int]]
+) -> Iterator[Batch]:
+    """Yield batches that are explained, each as soon as the next is on its way: so the device never waits.
+
+    A batch that does not fit into memory is halved.
+    """
+    device = next((parameter.device for parameter in task.model.parameters()), torch.device("cpu"))
+    recorder, waiting, last = Recorder(device), deque(batches), None
+    while waiting:
+        rows = waiting.popleft()
+        wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
+        batch = _launch(task, method, recorder, rows, [encoded[i] for i in rows], wanted)
+        if batch is None:
+            middle = len(rows) // 2
+            waiting.extendleft((rows[middle:], rows[:middle]))
+            continue
+        if last is not None:
+            yield last
+        last = batch
+    if last is not None:
+        yield last
+
+
+def _launch(
+    task: Task, method: Method, recorder: Recorder, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+) -> Batch | None:
+    """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
+    asked: list[Checks] = []
+
+    def compute(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        asked.append(Checks())
+        with asked[-1]:
+            found = method.apply(task.model, inputs, wanted)
+            logits = _checked(task, method, inputs, found)
+        books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
+        flags = asked[-1].flags() or [logits.new_ones((), dtype=torch.bool)]
+        return [found.scores[task.feature], found.output, logits, *books, torch.stack(flags)]
+
+    def again() -> list[Tensor]:
+        found = compute(inputs)
+        asked[-1].settle()
+        return found
+
+    try:
+        inputs = task.batch(encoded)
+        # Rule sets alone compute on the device from first to last; and targets that differ are numbers of the host.
+        if method.name in RULE_SETS and isinstance(wanted[0], _PLAIN) and all(one == wanted[0] for one in wanted):
+            found, replayed = recorder.run(wanted[0], inputs, compute)
+        else:
+            found, replayed = compute(inputs), False
+    except Exception as error:
+        if out_of_memory(error) and len(rows) > 1:
+            return None
+        for checks in asked:
+            checks.settle()  # what was found before comes first
+        raise
+    return Batch(rows, encoded, wanted, task.feature, Transfer(found), None if replayed else asked[0], again)
+
+
+_PLAIN = (int, str, type(None))
+
+
+def _checked(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> Tensor:
+    """Return the score of every class, and raise unless there are such, and a score for every feature."""
+    if attribution.logits is None:
+        raise Error(f"{type(task.model).__name__} is no classifier: it gives no score for each class.")
+    places_there = inputs[task.feature].shape[:2]
+    found = attribution.scores.get(task.feature)
+    if found is None or found.shape != places_there:
+        places = " and ".join(f"{tuple(one.shape)} for {name}" for name, one in attribution.scores.items())
+        raise Error(
+            f"{method.name} gives scores of shape {places}, but the {task.noun}s have {tuple(places_there)} features: "
+            f"{type(task.model).__name__} attends over other places than its features."
+        )
+    return attribution.logits

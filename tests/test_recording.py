@@ -1,0 +1,176 @@
+"""Recorded computations: made of shapes that come often, trusted after they agree, given up where they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import conserva
+from conserva import launches, recording
+from conserva.recording import AFTER, Compute, Recorder
+
+GPU = torch.device("cuda")
+
+
+class Tape:
+    """Stands in for a CUDA graph: it runs the computation on copies of its own."""
+
+    def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> None:
+        self.compute, self.inputs = compute, {name: x.clone() for name, x in inputs.items()}
+        compute(self.inputs)
+
+    def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        for name, x in self.inputs.items():
+            x.copy_(inputs[name])
+        return self.compute(self.inputs)
+
+
+class Stuck(Tape):
+    """A recording that kept the numbers it was made of."""
+
+    def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        return self.compute(self.inputs)
+
+
+def refuses(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
+    raise RuntimeError("the model waits for its own numbers")
+
+
+def double(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    return [2 * inputs["x"], torch.ones(1, dtype=torch.bool)]
+
+
+def stream(recorder: Recorder, count: int, what: object = None) -> list[bool]:
+    """Run batches of one shape, each right; return which were replays."""
+    replays = []
+    for i in range(count):
+        x = torch.full((3,), float(i + 1))
+        found, replayed = recorder.run(what, {"x": x}, double)
+        assert torch.equal(found[0], 2 * x)
+        replays.append(replayed)
+    return replays
+
+
+def test_a_shape_is_recorded_when_it_came_often_and_trusted_after_it_agreed() -> None:
+    recorder = Recorder(GPU, Tape)
+    plain = AFTER + 2  # before it is recorded, while it is, and while it is compared
+    assert stream(recorder, plain + 3) == [False] * plain + [True] * 3
+
+
+def test_other_shapes_types_and_computations_are_recorded_by_themselves() -> None:
+    recorder = Recorder(GPU, Tape)
+    stream(recorder, AFTER + 3)
+    assert stream(recorder, 1, what="another") == [False]
+    for x in (torch.ones(4), torch.ones(3, dtype=torch.float64)):
+        assert not recorder.run(None, {"x": x}, double)[1]
+    assert stream(recorder, 1) == [True]
+
+
+def test_a_recording_that_does_not_follow_its_inputs_is_never_used() -> None:
+    assert not any(stream(Recorder(GPU, Stuck), 9))
+
+
+def test_what_cannot_be_recorded_is_computed() -> None:
+    calls: list[int] = []
+
+    def counted(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
+        calls.append(1)
+        return refuses(compute, inputs, pool)
+
+    assert not any(stream(Recorder(GPU, counted), 9))
+    assert len(calls) == 1
+
+
+def test_only_so_many_shapes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST", 1)
+    recorder = Recorder(GPU, Tape)
+    assert any(stream(recorder, 9, "first"))
+    assert not any(stream(recorder, 9, "second"))
+
+
+def test_on_a_cpu_nothing_is_recorded() -> None:
+    assert not any(stream(Recorder(torch.device("cpu"), Tape), 9))
+
+
+def test_a_replay_must_be_close_not_equal() -> None:
+    class Rounded(Tape):
+        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+            first, *rest = super().replay(inputs)
+            return [first * (1 + self.error), *rest]
+
+        error = 1e-6
+
+    class Wrong(Rounded):
+        error = 0.1
+
+    recorder = Recorder(GPU, Rounded)
+    for _ in range(6):
+        *_, replayed = recorder.run(None, {"x": torch.ones(3)}, double)
+    assert replayed
+    assert not any(stream(Recorder(GPU, Wrong), 6))
+
+
+TEXTS = [f"{word} film" for word in ("good", "bad", "fine", "dull", "long", "short", "old", "new", "great")]
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Record on the CPU too; returns which batches were replays."""
+    ran: list[bool] = []
+
+    class Spy(Recorder):
+        def __init__(self, device: torch.device) -> None:
+            super().__init__(GPU, Tape)
+
+        def run(self, *args: Any) -> Any:
+            found = super().run(*args)
+            ran.append(found[1])
+            return found
+
+    monkeypatch.setattr(launches, "Recorder", Spy)
+    return ran
+
+
+@pytest.mark.parametrize("method", ["ah+ln", "exact", "gi"])
+@pytest.mark.parametrize("target", [None, 1, "positive", "positive - negative"])
+def test_explanations_are_the_same_replayed(method: str, target: Any, replays: list[bool]) -> None:
+    task = conserva.load("sentiment")
+    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
+    assert len(texts) > AFTER + 2
+    many = conserva.explain(task, texts, target, method, batch_tokens=1)
+    assert any(replays)
+    replays.clear()
+    for one, text in zip(many, texts, strict=True):
+        assert one == conserva.explain(task, text, target, method)
+    assert not any(replays)
+
+
+def test_targets_that_differ_and_other_methods_are_not_recorded(replays: list[bool]) -> None:
+    task = conserva.load("sentiment")
+    conserva.explain(task, TEXTS[:4], method="random", batch_tokens=1)
+    conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], "gi", batch_tokens=100)
+    assert replays == []
+
+
+def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
+    replays: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = conserva.load("sentiment")
+    texts = [TEXTS[0]] * (AFTER + 3)
+    launch, count = launches._launch, []
+
+    def broken(*args: Any) -> Any:
+        count.append(1)
+        if len(count) == len(texts):  # weights go wrong just before the replay
+            with torch.no_grad():
+                next(task.model.parameters()).fill_(float("nan"))
+        return launch(*args)
+
+    monkeypatch.setattr(launches, "_launch", broken)
+    with pytest.raises(conserva.Error, match=r"nan or inf\. It arises first in module"):
+        conserva.explain(task, texts, method="ah+ln", batch_tokens=1)
+    assert replays[-1]
