@@ -16,7 +16,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from .errors import Error, OutOfMemory
 
-LARGE = 2**25
+LARGE = 2**26
 """From so many elements on a tensor is worth a fused function: below, torch's own graph has less to do in Python."""
 
 SMALL_BYTES = 2**20

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..propagation import Propagation
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """One elementwise call, to be made again of its tensor."""
 
@@ -35,22 +35,24 @@ class Call:
         return self.function(x, *self.args, **self.kwargs)
 
 
-@dataclass(frozen=True)
 class Trail:
-    """How a tensor came from its source: by which function, and whether that is a mere factor."""
+    """How a tensor came from its source: by which function, and whether that is a mere factor.
 
-    source: Tensor
-    function: int
-    linear: bool
-    again: Call | None = None
-    """The one call that makes the tensor of its source, where it is one."""
-    made: int = 0
-    """The version of the tensor as it was made: changed in place since, it cannot be made again."""
-    version: int = field(init=False)
-    """What tells a source that was changed in place since: it is no longer what the tensor came from."""
+    `again` is the one call that makes the tensor of its source, where it is one, and `made` the version of the tensor
+    as it was made: changed in place since, it cannot be made again.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "version", self.source._version)
+    # Trails are made for many calls of a model, so they are as plain as can be: a dataclass takes twice the time.
+    __slots__ = ("again", "function", "linear", "made", "source", "version")
+
+    def __init__(self, source: Tensor, function: int, linear: bool, again: Call | None = None, made: int = 0) -> None:
+        self.source = source
+        self.function = function
+        self.linear = linear
+        self.again = again
+        self.made = made
+        # What tells a source that was changed in place since: it is no longer what the tensor came from.
+        self.version = source._version
 
 
 class Functions:
@@ -62,12 +64,14 @@ class Functions:
 
     def number(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Return the number of the function that `call` makes of others, which stand as trails in `args`."""
-        known = tuple(("f", arg.function) if isinstance(arg, Trail) else arg for arg in args)
-        key = (call, known, tuple(sorted(kwargs.items())))
-        if key not in self._numbers:
-            self._numbers[key] = len(self._limits)
+        key = (call, *[("f", arg.function) if type(arg) is Trail else arg for arg in args])
+        if kwargs:
+            key = (*key, *sorted(kwargs.items()))
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._limits)
             self._limits.append(self._limit(call, args, kwargs))
-        return self._numbers[key]
+        return number
 
     def _limit(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float]:
         """Make the call on what the functions in `args` are at 0, and follow the chain rule."""
@@ -89,10 +93,27 @@ class Functions:
         return value, slope if math.isfinite(slope) else 0.0
 
 
+def known_trail(x: Tensor) -> Trail | None:
+    """Return where `x` comes from, if that is another tensor."""
+    trail: Trail | None = x.__dict__.get("conserva_trail")
+    return None if trail is None or trail.source._version != trail.version else trail
+
+
 def trail_of(x: Tensor) -> Trail:
     """Return where `x` comes from; a tensor without a trail is its own source."""
-    trail = x.__dict__.get("conserva_trail")
-    return Trail(x, 0, True) if trail is None or trail.source._version != trail.version else trail
+    return known_trail(x) or Trail(x, 0, True)
+
+
+def source_of(x: Tensor) -> Tensor:
+    """Return what `x` comes from, or itself."""
+    trail = known_trail(x)
+    return x if trail is None else trail.source
+
+
+def is_curved(x: object) -> bool:
+    """Tell whether `x` is more than a factor of its source: a tensor without a trail is not."""
+    trail = known_trail(x) if isinstance(x, Tensor) else None
+    return trail is not None and not trail.linear
 
 
 def forget_trail(x: object) -> None:
@@ -128,10 +149,10 @@ class Ratio(Function):
 
 def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: bool = False, **kwargs: Any) -> Tensor:
     """Make an elementwise call whose live arguments share one source and whose others are plain numbers."""
-    trails = tuple(trail_of(arg) if live(arg) else arg for arg in args)
-    origins = [trail for trail in trails if isinstance(trail, Trail)]
-    source, number = origins[0].source, context.functions.number(call, trails, kwargs)
-    if linear and all(trail.linear for trail in origins):
+    trails = tuple([trail_of(arg) if live(arg) else arg for arg in args])
+    source = next(trail.source for trail in trails if type(trail) is Trail)
+    number = context.functions.number(call, trails, kwargs)
+    if linear and not any(map(is_curved, args)):
         out: Tensor = call(*args, **kwargs)
     else:
         linear = False

@@ -27,7 +27,7 @@ LARGEST_HEAD = 256
 ELEMENTS_AT_ONCE = 2**19
 """How many probabilities are made at a time where no GPU kernel is at hand: as many as a cache holds."""
 
-SHORT = {"cpu": 512, "cuda": 4096}
+SHORT = {"cpu": 512, "cuda": 8192}
 """Device -> how many queries there must be: below, torch's own kernel is as fast and costs less Python."""
 
 _FUSED = {
