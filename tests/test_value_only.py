@@ -43,6 +43,7 @@ def mask_of(kind: str, samples: int, heads: int, queries: int, keys: int) -> Ten
         "additive": torch.randn(samples, heads, queries, keys),
         "additive for all": torch.randn(1, 1, 1, keys),
         "one for all keys": torch.randn(samples, 1, queries, 1),
+        "all -inf": torch.randn(samples, 1, queries, keys).index_fill(2, torch.tensor([1]), -math.inf),
         "closed": torch.cat(
             [torch.zeros(samples, 1, 1, keys, dtype=torch.bool), there.expand(-1, 1, queries - 1, -1)], 2
         ),
@@ -57,7 +58,10 @@ CASES: dict[str, tuple[dict[str, int], str, bool]] = {
     "more queries": ({"queries": 33, "keys": 5}, "", False),
     "causal, more keys": ({"queries": 5, "keys": 33}, "", True),
     "causal, more queries": ({"queries": 33, "keys": 5}, "", True),
-    **{kind: ({}, kind, False) for kind in ("padding", "two axes", "additive", "additive for all", "closed")},
+    **{
+        kind: ({}, kind, False)
+        for kind in ("padding", "two axes", "additive", "additive for all", "closed", "all -inf")
+    },
     "one for all keys": ({}, "one for all keys", False),
 }
 
@@ -85,8 +89,8 @@ def test_equals_torch(case: tuple[dict[str, int], str, bool], dtype: torch.dtype
         assert path.startswith("plain: ")
         pytest.skip(path)
     assert path.startswith("value-only: ")
-    size = float(expected.float().norm())
-    assert float((out - expected).float().norm()) <= TOLERANCE[dtype] * size
+    size = float(expected.detach().float().norm())
+    assert float((out - expected).detach().float().norm()) <= TOLERANCE[dtype] * size
     (found,), (wanted,) = (torch.autograd.grad(one, value, grad) for one in (out, expected))
     assert float((found - wanted).float().norm()) <= TOLERANCE[dtype] * float(wanted.float().norm())
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernel is written in Triton")
 
-from conserva.kernels.values_gradient import Blocks, blocks_for, values_gradient
+from conserva.kernels.values_gradient import Blocks, _aligned, blocks_for, values_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 5e-3}
@@ -61,6 +61,8 @@ SHAPES = {
     "additive, causal": Shape(mask="additive", is_causal=True),
     "lowest numbers": Shape(samples=2, mask="lowest"),
     "a query that sees nothing": Shape(samples=2, mask="closed"),
+    "a query whose scores are all -inf": Shape(mask="all -inf"),
+    "a query whose scores all drown": Shape(mask="all lowest"),
 }
 
 
@@ -83,6 +85,9 @@ def made(shape: Shape, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tens
     elif shape.mask == "closed":
         mask = there.expand(-1, 1, shape.queries, -1).clone()
         mask[0, 0, 3] = False
+    elif shape.mask.startswith("all"):
+        mask = torch.randn(1, shape.heads, shape.queries, shape.keys).to(dtype)
+        mask[:, :, 5] = -math.inf if shape.mask == "all -inf" else torch.finfo(dtype).min
     query, key, grad = (x.to(DEVICE, dtype) for x in (query, key, grad))
     return query, key, grad, None if mask is None else mask.to(DEVICE)
 
@@ -105,7 +110,7 @@ def sums(shape: Shape, query: Tensor, key: Tensor, grad: Tensor, mask: Tensor | 
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.double()
     scores = scores.masked_fill(~seen, -math.inf)
     lse = scores.logsumexp(-1)
-    probabilities = torch.where(lse[..., None] == -math.inf, 0.0, (scores - lse[..., None]).exp())
+    probabilities = torch.where(lse[..., None] == -math.inf, 0.0, scores.softmax(-1))
     dv = torch.einsum("bhij,bhid->bhjd", probabilities, grad)
     return lse.float().to(DEVICE), dv.unflatten(1, (shape.key_heads, group)).sum(2)
 
@@ -197,3 +202,26 @@ def test_keys_that_no_query_sees_get_exactly_nothing() -> None:
     found = values_gradient(query, key, grad, lse, mask=mask, scale=0.25, blocks=SMALL)
     assert found[1, :, -9:].eq(0).all()
     assert found[0, :, -9:].ne(0).all()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randn(1, 1, 1, 16).expand(2, 3, 5, 16),
+        torch.randn(2, 3, 16, 5).transpose(-1, -2),
+        torch.randn(2, 3, 5, 18),
+        torch.randn(2 * 3 * 5 * 16 + 1)[1:].view(2, 3, 5, 16),
+    ],
+    ids=["repeated", "places side by side", "rows of 72 bytes", "off by one"],
+)
+def test_what_the_copy_engine_does_not_take_is_copied(x: Tensor) -> None:
+    found = _aligned(x)
+    assert torch.equal(found, x)
+    assert found.stride(-1) == 1
+    assert found.data_ptr() % 16 == 0
+    assert all(n > 0 and n * found.element_size() % 16 == 0 for n in found.stride()[:-1])
+
+
+def test_what_the_copy_engine_takes_is_not_copied() -> None:
+    x = torch.randn(2, 5, 3, 16).transpose(1, 2)
+    assert _aligned(x) is x
