@@ -297,3 +297,18 @@ def test_heavy_things_are_imported_where_used() -> None:
     code = "import sys, conserva; print([m for m in ('transformers', 'matplotlib', 'rich') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_texts_are_encoded_alike_alone_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = conserva.load()
+    texts = ["a joy.", "dull [SEP] and long", "naïve café – 😀 ok"]
+    alone = [task.encode(text) for text in texts]
+    calls, tokenizer = [], type(task.tokenizer).__call__
+    monkeypatch.setattr(
+        type(task.tokenizer), "__call__", lambda *args, **how: (calls.append(1), tokenizer(*args, **how))[1]
+    )
+    assert task.encode_all(texts) == alone
+    assert len(calls) == 1
+    assert task.encode_all([]) == []
+    with pytest.raises(conserva.Error, match="is empty"):
+        task.encode_all(["a joy.", " "])

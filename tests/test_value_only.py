@@ -240,3 +240,14 @@ def test_replica_of_the_rule() -> None:
             weights = [math.exp(0.5 * float(query[0, 0, i] @ key[0, 0, k])) for k in range(7)]
             expected += weights[j] / sum(weights) * grad[0, 0, i]
         torch.testing.assert_close(found[0, 0, j], expected)
+
+
+def test_a_query_without_a_denominator_gives_nothing() -> None:
+    query, key, grad = (torch.randn(1, 2, 5, 8) for _ in range(3))
+    mask = torch.zeros(1, 1, 5, 5).index_fill(2, torch.tensor([3]), -math.inf)
+    lse = (query @ key.mT / 8**0.5 + mask).logsumexp(-1)
+    found = value_only.values_gradient_in_blocks(query, key, grad, lse, sight.Sight(mask, False, 8**-0.5))
+    assert torch.isfinite(found).all()
+    grad[:, :, 3] = 0
+    again = value_only.values_gradient_in_blocks(query, key, grad, lse, sight.Sight(mask, False, 8**-0.5))
+    torch.testing.assert_close(found, again)

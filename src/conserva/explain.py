@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -15,10 +14,10 @@ from torch import Tensor
 from .batches import budget, by_length
 from .errors import Error
 from .explanation import Entries, Explanation
-from .launches import launched
-from .methods import Attribution, Method, find
+from .launches import Batch, launched
+from .methods import Method, find
 from .rules import RULE_SETS
-from .tasks.task import Encoded, Task
+from .tasks.task import Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,71 +91,60 @@ def explain(
         raise Error(
             f"target has {len(target)} entries for {len(many)} {task.noun}(s): give one for each, or one for all."
         )
-    encoded = [task.encode(one, truncate=truncate) for one in many]
+    encoded = task.encode_all(many, truncate=truncate)
     results: list[Explanation | None] = [None] * len(many)
     provenance = _provenance(task, found)
     lengths = [task.padded(len(one)) for one in encoded]
     for batch in launched(task, found, encoded, target, by_length(lengths, tokens)):
-        attribution = batch.attribution()
-        for row, i in enumerate(batch.rows):
-            results[i] = _explanation(
-                task, batch.encoded[row], batch.wanted[row], found, attribution, row, deepcopy(provenance)
-            )
+        for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
+            results[i] = one
         if progress is not None:
             progress(len(batch.rows))
     done = [result for result in results if result is not None]
     return done[0] if task.is_one(inputs) else done
 
 
-def _explanation(
-    task: Task,
-    encoded: Encoded,
-    target: Any,
-    method: Method,
-    attribution: Attribution,
-    row: int,
-    provenance: dict[str, Any],
-) -> Explanation:
-    output = float(attribution.output[row])
-    index, name = _class_of(task, target, attribution, row)
-    ledger = attribution.ledger
-    return Explanation(
-        features=encoded.tokens,
-        scores=tuple(attribution.scores[task.feature][row, : len(encoded)].tolist()),
-        special=encoded.special,
-        words=encoded.words,
-        text=encoded.text,
-        target=name,
-        output=output,
-        probability=None if index is None else _probability(cast(Tensor, attribution.logits)[row], index),
-        ledger=None if ledger is None else Entries.of(
-            output, float(ledger.inputs[row]), float(ledger.positions[row]), float(ledger.biases[row])
-        ),
-        method=method.name,
-        model=task.name,
-        provenance=provenance,
-        picture=encoded.picture,
-    )  # fmt: skip
+def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[str, Any]) -> Iterator[Explanation]:
+    """Yield an explanation for each input of a batch."""
+    found, names = batch.attribution(), {index: label for label, index in task.labels.items()}
+    scores, output, logits = found.scores[task.feature].tolist(), found.output.tolist(), cast(Tensor, found.logits)
+    highest, probabilities = logits.argmax(-1).tolist(), _probabilities(logits).tolist()
+    entries: list[Entries | None] = [None] * len(output)
+    if found.ledger is not None:
+        books = (found.ledger.inputs.tolist(), found.ledger.positions.tolist(), found.ledger.biases.tolist())
+        entries = [Entries.of(*one) for one in zip(output, *books, strict=True)]
+    for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
+        index, name = _class_of(task, highest[row] if target is None else target, names, logits.shape[-1])
+        yield Explanation(
+            features=encoded.tokens,
+            scores=tuple(scores[row][: len(encoded)]),
+            special=encoded.special,
+            words=encoded.words,
+            text=encoded.text,
+            target=name,
+            output=output[row],
+            probability=None if index is None else probabilities[row][index],
+            ledger=entries[row],
+            method=method.name,
+            model=task.name,
+            provenance={key: dict(one) if isinstance(one, dict) else one for key, one in provenance.items()},
+            picture=encoded.picture,
+        )
 
 
-def _class_of(task: Task, target: Any, attribution: Attribution, row: int) -> tuple[int | None, str]:
+def _class_of(task: Task, target: Any, names: Mapping[int, str], classes: int) -> tuple[int | None, str]:
     """Return the class that a target is, if it is one, and its name."""
-    names = {index: label for label, index in task.labels.items()}
-    logits = cast(Tensor, attribution.logits)[row]
-    if target is None:
-        target = int(logits.argmax())
     if isinstance(target, str):
         return task.labels.get(target.strip()), target
     if isinstance(target, int):
-        target = target % logits.shape[-1]
+        target = target % classes
         return target, names.get(target, str(target))
     return None, getattr(target, "__name__", str(target))
 
 
-def _probability(logits: torch.Tensor, index: int) -> float:
-    if logits.numel() == 1:
-        return float(torch.sigmoid(logits.float())[0])
-    return float(torch.softmax(logits.float(), -1)[index])
+def _probabilities(logits: Tensor) -> Tensor:
+    """Return the probability of every class; a lone logit is that of yes against no."""
+    return torch.sigmoid(logits.float()) if logits.shape[-1] == 1 else torch.softmax(logits.float(), -1)
 
 
 def _provenance(task: Task, method: Method) -> dict[str, Any]:

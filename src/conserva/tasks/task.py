@@ -103,6 +103,10 @@ class Task(ABC):
     def encode(self, given: Any, *, truncate: bool = False) -> Any:
         """Return an input as the model sees it; one that the model cannot take is refused."""
 
+    def encode_all(self, many: Sequence[Any], *, truncate: bool = False) -> list[Any]:
+        """Return inputs as the model sees them."""
+        return [self.encode(one, truncate=truncate) for one in many]
+
     def padded(self, length: int) -> int:
         """Return how many places an input of some length takes in a batch."""
         return length

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,7 @@ class Text(Task):
         if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
             raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
         self.tokenizer = tokenizer
+        self._token_texts: dict[int, str] = {}
 
     @property
     def longest(self) -> int:
@@ -80,35 +81,51 @@ class Text(Task):
 
     def encode(self, text: str, *, truncate: bool = False) -> EncodedText:
         """Turn a text into tokens; one that is too long is refused, or cut if `truncate` says so."""
-        if not isinstance(text, str):
-            raise Error(f"text={text!r} is no string.")
-        if not text.strip():
-            raise Error(f"text={text!r} is empty: there is nothing to explain.")
+        return self.encode_all([text], truncate=truncate)[0]
+
+    def encode_all(self, texts: Sequence[str], *, truncate: bool = False) -> list[EncodedText]:
+        """Turn texts into tokens, all in one call of the tokenizer."""
+        for text in texts:
+            if not isinstance(text, str):
+                raise Error(f"text={text!r} is no string.")
+            if not text.strip():
+                raise Error(f"text={text!r} is empty: there is nothing to explain.")
+        if not texts:
+            return []
         most = self.longest if truncate else None
         # Not verbose: of texts that are too long it speaks itself, below.
-        encoding = self.tokenizer(text, truncation=truncate, max_length=most, verbose=False)
-        ids = list(encoding["input_ids"])
+        found = self.tokenizer(list(texts), truncation=truncate, max_length=most, verbose=False)
+        added = set(self.tokenizer.all_special_ids)
+        parts = found.encodings if getattr(found, "is_fast", False) else [None] * len(texts)
+        return [
+            self._encoded(text, list(ids), added, part)
+            for text, ids, part in zip(texts, found["input_ids"], parts, strict=True)
+        ]
+
+    def _encoded(self, text: str, ids: list[int], added: set[int], part: Any) -> EncodedText:
+        """Return a text as the model sees it; `part` is what a fast tokenizer knows about it."""
         if len(ids) > self.longest:
             raise Error(
                 f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {self.longest}: shorten it, "
                 "or let it be cut with truncate=True (--truncate)."
             )
-        special = [bool(mask) for mask in self.tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True)]
+        special = tuple([token in added for token in ids])
         if all(special):
             raise Error(f"text={text!r} holds nothing that the tokenizer knows: there is nothing to explain.")
-        words: list[int | None] = list(range(len(ids)))
-        spans: list[tuple[int, int] | None] = [None] * len(ids)
-        if getattr(encoding, "is_fast", False):
-            words = encoding.word_ids()
-            offsets = encoding.encodings[0].offsets
-            spans = [None if added else (start, end) for (start, end), added in zip(offsets, special, strict=True)]
-        return EncodedText(text, tuple(self._token_texts(ids)), tuple(special), tuple(words), tuple(ids), tuple(spans))
+        words: Sequence[int | None] = range(len(ids))
+        spans: tuple[tuple[int, int] | None, ...] = (None,) * len(ids)
+        if part is not None:
+            words = part.word_ids
+            spans = tuple([None if own else span for span, own in zip(part.offsets, special, strict=True)])
+        return EncodedText(text, tuple(map(self._token_text, ids)), special, tuple(words), tuple(ids), spans)
 
-    def _token_texts(self, ids: Sequence[int]) -> Iterator[str]:
-        """Yield what every token stands for: byte-level tokenizers write letters in a code of their own."""
-        for token in self.tokenizer.convert_ids_to_tokens(list(ids)):
+    def _token_text(self, token_id: int) -> str:
+        """Return what a token stands for: byte-level tokenizers write letters in a code of their own."""
+        if token_id not in self._token_texts:
+            token = self.tokenizer.convert_ids_to_tokens([token_id])[0]
             plain = self.tokenizer.convert_tokens_to_string([token]).strip()
-            yield plain if plain and "\ufffd" not in plain else str(token)
+            self._token_texts[token_id] = plain if plain and "\ufffd" not in plain else str(token)
+        return self._token_texts[token_id]
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
         return mask_of(self.tokenizer, given, preferred)
