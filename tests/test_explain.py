@@ -301,7 +301,7 @@ def test_heavy_things_are_imported_where_used() -> None:
 
 def test_texts_are_encoded_alike_alone_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
     task = conserva.load()
-    texts = ["a joy.", "dull [SEP] and long", "naïve café – 😀 ok"]
+    texts = ["a joy.", "dull [SEP] and long", "naïve café 😀 ok"]
     alone = [task.encode(text) for text in texts]
     calls, tokenizer = [], type(task.tokenizer).__call__
     monkeypatch.setattr(

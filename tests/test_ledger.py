@@ -93,6 +93,18 @@ def test_every_way_a_constant_joins_is_booked(name: str) -> None:
         assert ledger.modules[owner].abs().max() > 1e-3
 
 
+class Plus(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 2.5
+
+
+def test_a_number_is_booked_on_the_module_at_work_not_on_one_that_lacks_a_bias() -> None:
+    model = Skeleton(lambda m, x: m.plus(m.linear(x))).double().eval()
+    model.linear, model.plus = nn.Linear(6, 6, bias=False).double(), Plus()
+    ledger = conserva.relevance(model, torch.randint(0, 50, (3, 4)), 0, rules="exact").ledger
+    assert list(ledger.modules) == ["plus"]
+
+
 def test_hand_computed_books() -> None:
     """One token, attention is the identity: output = 2 * (2 * w + b) + p, every share known."""
     model = Skeleton(lambda m, x: 2 * (x + m.bias) + m.wave[:1], width=1).double().eval()

@@ -85,6 +85,28 @@ def test_a_call_on_constants_is_left_alone(name: str) -> None:
     assert context.coverage.count("activation") == 0
 
 
+SQUARES = {
+    "pow": lambda x: x.pow(2),
+    "named": lambda x: torch.pow(input=x, exponent=2),
+    "square": torch.square,
+    "product": lambda x: x * x,
+}
+
+
+@pytest.mark.parametrize("name", SQUARES)
+def test_a_square_is_its_tensor_times_a_constant_and_a_gate(name: str) -> None:
+    x = torch.tensor([-2.0, 0.0, 3.0], dtype=torch.float64, requires_grad=True)
+    up = torch.tensor([1.0, 5.0, -4.0], dtype=torch.float64, requires_grad=True)
+    with conserva.rules("exact", product="freeze-gate"):
+        square = SQUARES[name](x)
+        product = square * up
+    assert torch.equal(square, x * x)
+    assert torch.equal(torch.autograd.grad(square.sum(), x, retain_graph=True)[0], x)
+    to_up, to_x = torch.autograd.grad(product.sum(), (up, x), allow_unused=True)
+    assert torch.equal(to_up, x * x)
+    assert to_x is None
+
+
 class Alone(torch.nn.Module):
     """A call after one attention."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -42,11 +43,13 @@ def _graph(outputs: Sequence[Tensor]) -> list[Any]:
 
 def _by_kind(nodes: Sequence[Any]) -> Iterable[list[Any]]:
     """Return the nodes, those of one kind together: what can be told from the kind is then asked once for all."""
-    kinds: dict[Any, list[Any]] = {}
+    kinds: dict[Any, list[Any]] = defaultdict(list)
     for node in nodes:
-        kind: Any = type(node)
-        # Nodes that torch has no type for share one: only their names tell them apart.
-        kinds.setdefault(_name(node) if kind.__name__ == "CppFunction" else kind, []).append(node)
+        kinds[type(node)].append(node)
+    # Nodes that torch has no type for share one: only their names tell them apart.
+    for shared in [kind for kind in kinds if kind.__name__ == "CppFunction"]:
+        for node in kinds.pop(shared):
+            kinds[_name(node)].append(node)
     return kinds.values()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -14,8 +15,8 @@ from torch import nn
 _MODULE_CALL = nn.Module._call_impl.__code__
 
 
-READING = 4
-"""How many frames lie between a torch call and what counts or books it: the context, a reader, and two methods."""
+READING = 5
+"""How many frames lie between a torch call and `calling_module`: the context, a reader, two methods, and itself."""
 
 
 def calling_module(above: int = 1) -> nn.Module | None:
@@ -67,19 +68,18 @@ class Coverage:
     """What met a rule during one forward pass."""
 
     def __init__(self) -> None:
-        self._met: dict[tuple[nn.Module | None, str, str, str, str], int] = {}
+        self._met: list[tuple[nn.Module | None, str, str, str, str]] = []  # counted when asked: they are many
         self.is_paused = False
         self.attention_seen = False  # also where it is over before the first place that is explained
 
     def record(self, kind: str, function: str, rule: str, path: str = "") -> None:
-        """Count one call of the module at work."""
+        """Note one call of the module at work."""
         if not self.is_paused:
-            met = (calling_module(READING), kind, function, rule, path)
-            self._met[met] = self._met.get(met, 0) + 1
+            self._met.append((calling_module(READING), kind, function, rule, path))
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Count nothing: what runs now was counted before."""
+        """Note nothing: what runs now was noted before."""
         before, self.is_paused = self.is_paused, True
         try:
             yield
@@ -88,7 +88,7 @@ class Coverage:
 
     def count(self, kind: str) -> int:
         """Return how many calls of a kind met their rule."""
-        return sum(times for (_, met, _, _, _), times in self._met.items() if met == kind)
+        return sum(met == kind for _, met, _, _, _ in self._met)
 
     def meetings(self, modules: Mapping[str, nn.Module]) -> Meetings:
         """Return what was met, under the names of the model's modules, in the order they were called."""
@@ -96,6 +96,6 @@ class Coverage:
         return Meetings(
             [
                 (names[module] if module in names else type(module).__name__, kind, function, rule, times, path)
-                for (module, kind, function, rule, path), times in self._met.items()
+                for (module, kind, function, rule, path), times in Counter(self._met).items()
             ]
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -52,7 +52,7 @@ class Ledger:
         )
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Entry:
     """One constant that one tensor contains, and the relevance it got."""
 
@@ -64,12 +64,15 @@ class Entry:
     axis: int | Unbatchable | None
     samples: int
     shape: torch.Size
+    number: int
+    """Which of its node's outputs the tensor is."""
     relevance: Tensor | None = None
     cancelled: bool = False
 
-    def collect(self, grad: Tensor) -> None:
+    def collect(self, grads: Sequence[Tensor | None]) -> None:
         """Weigh the constant by the gradient that reaches it: R_b = b * dF/db, for each sample."""
-        if self.cancelled:
+        grad = grads[self.number]
+        if grad is None or self.cancelled:
             return
         if isinstance(self.axis, Unbatchable):
             raise self.axis
@@ -78,18 +81,22 @@ class Entry:
             self.relevance = relevance if self.relevance is None else self.relevance + relevance
 
     def _weighed(self, grad: Tensor) -> Tensor:
-        grad, constant = in_float32(grad).reshape(self.shape), self.constant
-        if isinstance(constant, Tensor) and constant.dim() == 1 and self.where is None and self.axis != grad.dim() - 1:
-            weighed = grad @ constant.to(grad.dtype)
+        grad, constant, axis = in_float32(grad), self.constant, self.axis
+        if grad.shape != self.shape:
+            grad = grad.reshape(self.shape)
+        if self.where is None and isinstance(constant, Tensor) and constant.dim() == 1 and axis != grad.dim() - 1:
+            constant = constant if constant.dtype == grad.dtype else constant.to(grad.dtype)
+            if not axis:  # as at every linear layer and norm
+                return grad.reshape(self.samples, -1, grad.shape[-1]).sum(1) @ constant
+            weighed = grad @ constant
         else:
             weighed = grad * constant
             # A mask's -inf times the gradient 0 is 0, not nan.
             keep = grad != 0 if self.where is None else (grad != 0) & self.where
             weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
-        if self.axis is None:
-            return weighed.reshape(self.samples, -1).sum(1)
-        axis = cast(int, self.axis)
-        return weighed.movedim(axis, 0).flatten(1).sum(1) if weighed.dim() > 1 else weighed
+        if axis:
+            weighed = weighed.movedim(cast(int, axis), 0)
+        return weighed.reshape(self.samples, -1).sum(1)
 
     def is_bias(self, name: str) -> bool:
         """Tell whether the constant is the same at every place: a number, a vector, or called a bias by its model."""
@@ -103,8 +110,9 @@ class Entry:
 class Books:
     """The constants that join the computation, each with the place where it joins."""
 
-    def __init__(self, samples: int, batch_dim: int) -> None:
+    def __init__(self, samples: int, batch_dim: int, owned: Container[int] = ()) -> None:
         self.samples, self.batch_dim = samples, batch_dim
+        self._owned = owned  # ids of parameters whose owner is known: of these nobody asks which module was at work
         self.samples_moved = batch_dim != 0
         self.rows_shuffled = False
         self.entries: list[Entry] = []
@@ -129,12 +137,13 @@ class Books:
             constant = constant.to(out.dtype) * factor
         elif factor != 1:
             constant = constant * factor
-        axis, module = self.sample_axis(out), calling_module(READING)
-        entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape)
+        axis, module = self.sample_axis(out), None if id(parameter) in self._owned else calling_module(READING)
         place = _base(out)
+        entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape, place.output_nr)
+        node: Any = place.grad_fn
         self.entries.append(entry)
-        self.nodes.append(place.grad_fn)
-        place.register_hook(entry.collect)  # type: ignore[no-untyped-call]
+        self.nodes.append(node)
+        node.register_prehook(entry.collect)  # which takes half the time of a hook on the tensor
 
     def sample_axis(self, out: Tensor) -> int | Unbatchable | None:
         """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows.
@@ -143,8 +152,8 @@ class Books:
         """
         if self.samples == 1:
             return None
-        axes = [axis for axis, size in enumerate(out.shape) if size == self.samples]
         if self.samples_moved:
+            axes = [axis for axis, size in enumerate(out.shape) if size == self.samples]
             if len(axes) == 1 and not self.rows_shuffled and (axes[0] < out.dim() - 1 or out.dim() == 1):
                 return axes[0]
         elif out.shape[0] == self.samples and (out.dim() > 2 or not self.rows_shuffled):
@@ -170,11 +179,7 @@ class Books:
     def close(self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float) -> Ledger:
         """Sum up what was collected since the last time, divided by the gradient's scale, and start afresh."""
         names = {id(module): name for name, module in modules.items()}
-        owners = {
-            id(parameter): (name, own)
-            for name, module in reversed(list(modules.items()))  # of tied parameters the first owner counts
-            for own, parameter in module._parameters.items()
-        }
+        owners = owners_of(modules)
         met = [
             (entry, *owners.get(id(entry.parameter), (names.get(id(entry.module), ""), "")))
             for entry in self.entries
@@ -191,6 +196,16 @@ class Books:
         for owner, its in _grouped([met[i][1] for i in order], rows.unbind()).items():
             shares[owner] = its[0] if len(its) == 1 else torch.stack(its).sum(0)
         return Ledger(output, inputs, rows[sum(kinds) :].sum(0), rows[: sum(kinds)].sum(0), shares)
+
+
+def owners_of(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:
+    """Return for the id of each parameter the module that owns it, and its name there."""
+    return {
+        id(parameter): (name, own)
+        for name, module in reversed(list(modules.items()))  # of tied parameters the first owner counts
+        for own, parameter in module._parameters.items()
+        if parameter is not None
+    }
 
 
 def _grouped(owners: Sequence[str], rows: Sequence[Tensor]) -> dict[str, list[Tensor]]:

@@ -15,7 +15,7 @@ from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
 from .inputs import Inputs, parameters_of
-from .ledger import Books, Ledger, Unbatchable
+from .ledger import Books, Ledger, Unbatchable, owners_of
 from .memory import WHOLE, Keeper, Plan, leanest
 from .operations.gated import was_passed_by
 from .operations.live import in_float32
@@ -95,7 +95,7 @@ class Pass:
         features, samples = call.features(), call.samples()
         inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
         sources = Sources(self.modules, features, len(inside) < len(self.places), inside)
-        books = Books(samples, call.batch_dim) if self.keep_books else None
+        books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_books else None
         context = Propagation(self.rules, books, sources)
         if self.plan is not None:
             context.keeper = Keeper(self.plan, device_of(self.model, call))

@@ -48,6 +48,7 @@ class Propagation(TorchFunctionMode):
         self.functions = Functions()
         self.keeper: Keeper | None = None
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
+        self._asks_for_parameters = books is not None or rules.linear != "zero"
         self._readers: dict[Any, Reader] = {}
         self._outer: list[Propagation | None] = []
         self._shadowed = False
@@ -76,12 +77,15 @@ class Propagation(TorchFunctionMode):
         if reader is untouched or self._shadowed:
             return func(*args, **kwargs) if kwargs else func(*args)
         for arg in args:
-            if type(arg) is Parameter and arg.requires_grad:
-                args = tuple([self.constant(arg) for arg in args])
+            if type(arg) is Parameter:
+                args = tuple([self.constant(arg) if type(arg) is Parameter else arg for arg in args])
                 break
-        kwargs = kwargs or {}
+        if not kwargs:  # as in most calls, which are worth a way of their own
+            if reader is _as_it_stands or not torch.is_grad_enabled():
+                return func(*args)
+            return reader(self, func, *args)
         for arg in kwargs.values():
-            if type(arg) is Parameter and arg.requires_grad:
+            if type(arg) is Parameter:
                 kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
                 break
         if reader is _as_it_stands or not torch.is_grad_enabled():
@@ -155,16 +159,17 @@ class Propagation(TorchFunctionMode):
         if type(x) is not Parameter or not x.requires_grad:
             return x
         known = self._constants.get(id(x))
-        if known is None:
-            known = self._constants[id(x)] = (x, x.detach())
-            known[1].__dict__["conserva_parameter"] = x
-        return known[1]
+        if known is not None:
+            return known[1]
+        constant = x.detach()
+        if self._asks_for_parameters:
+            constant.__dict__["conserva_parameter"] = x
+        self._constants[id(x)] = (x, constant)
+        return constant
 
     def parameter_of(self, x: Any) -> Parameter | None:
         """Return the parameter that a constant is, or was directly made from."""
-        if type(x) is Parameter:
-            return x
-        return x.__dict__.get("conserva_parameter") if isinstance(x, Tensor) else None
+        return x if type(x) is Parameter else getattr(x, "conserva_parameter", None)
 
     def name_as(self, x: Any, origin: Any) -> None:
         """Remember that the constant `x` was made from the parameter that `origin` is."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import gated
-from .elementwise import follow, forget_trail, trail_of
+from .elementwise import IDENTITY, Trail, follow, forget_trail, is_curved, known_trail, source_of, squared
 from .live import frozen, live, overwrite, scale_gradient
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _continues(context: Propagation, a: Any, b: Any) -> bool:
     if context.rules.activation != "ratio":
         return False
     if live(a) and live(b):
-        return trail_of(a).source is trail_of(b).source
+        return source_of(a) is source_of(b)
     return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
 
 
@@ -32,10 +32,10 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
     def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
         a, b = input, other
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
-        if _continues(context, a, b) and not all(trail_of(x).linear for x in (a, b) if live(x)):
+        if (is_curved(a) or is_curved(b)) and _continues(context, a, b):
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)
-        if live(a) != live(b):
+        if context.books is not None and live(a) != live(b):
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
             # A bare number is a part of some activation; it is booked where activations are read as a whole.
             if isinstance(constant, Tensor) or context.rules.activation == "ratio":
@@ -61,15 +61,15 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 def multiply(context: Propagation, function: Callable[..., Any], input: Any, other: Any) -> Any:
     """Read `a * b`."""
     a, b = input, other
-    if _continues(context, a, b):
-        return follow(context, function, a, b, linear=not (live(a) and live(b)))
-    if live(a) and live(b):
-        if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(a)):
-            product = gated.gate(context, function, a, b)
-            if product is not None:
-                return product
-        return function(*shared(context, function, a, b))
-    return function(a, b)
+    if not (live(a) and live(b)):
+        return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
+    if context.rules.activation == "ratio" and source_of(a) is source_of(b):
+        return squared(context, a) if a is b and known_trail(a) is None else follow(context, function, a, b)
+    if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(a)):
+        product = gated.gate(context, function, a, b)
+        if product is not None:
+            return product
+    return function(*shared(context, function, a, b))
 
 
 def shared(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
@@ -78,7 +78,7 @@ def shared(context: Propagation, function: Callable[..., Any], *factors: Any) ->
     if rule == "gradient":
         return list(factors)
     if rule == "freeze-gate":
-        gates = [live(factor) and not trail_of(factor).linear for factor in factors]
+        gates = [live(factor) and is_curved(factor) for factor in factors]
         if any(gates) and not all(gates):
             return [frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
     share = 1 / sum(map(live, factors))
@@ -97,8 +97,14 @@ def divide(context: Propagation, function: Callable[..., Any], input: Any, other
 
 def negate(context: Propagation, function: Callable[..., Any], input: Any) -> Any:
     """Read `-x`."""
-    ratio = context.rules.activation == "ratio"
-    return follow(context, function, input, linear=True) if ratio and live(input) else function(input)
+    if context.rules.activation != "ratio" or not live(input):
+        return function(input)
+    trail = known_trail(input)
+    if trail is not None:
+        return follow(context, function, input, linear=True)
+    out = function(input)  # as rotary embeddings do twice a layer: a function of a tensor that is its own source
+    out.__dict__["conserva_trail"] = Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True)
+    return out
 
 
 def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:

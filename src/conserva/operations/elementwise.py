@@ -7,17 +7,17 @@ with the coefficient (f(x) - f(0)) / x: what lies between drops out of the backw
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 
-from .live import in_float32, live
+from .live import PlainFunction, in_float32, live
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -35,24 +35,79 @@ class Call:
         return self.function(x, *self.args, **self.kwargs)
 
 
+@dataclass(eq=False)
+class Activation:
+    """An elementwise function that can be made again, and the rule it is read by."""
+
+    again: Call
+    ratio: bool
+    at_zero: float = 0.0
+    slope: float = 0.0
+
+    def back(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient that the rule leads on to `x`, and f(x)."""
+        if self.ratio:
+            value = self.again(x)
+            return coefficient(x, value, self.at_zero, self.slope).mul_(grad), value
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            value = self.again(x)
+        return torch.autograd.grad(value, x, grad)[0], value.detach()
+
+    @functools.cached_property
+    def kind(self) -> str:
+        """What GPU kernels call the function; nothing if they do not know it."""
+        name, how = self.again.function.__name__, dict(zip(("approximate",), self.again.args, strict=False))
+        how.update(self.again.kwargs)
+        if name == "gelu" and set(how) <= {"approximate"}:
+            return "gelu_tanh" if how.get("approximate") == "tanh" else "gelu"
+        return name if name in ("silu", "relu") and not how else ""
+
+
 class Trail:
     """How a tensor came from its source: by which function, and whether that is a mere factor.
 
-    `again` is the one call that makes the tensor of its source, where it is one, and `made` the version of the tensor
-    as it was made: changed in place since, it cannot be made again.
+    `whole` is the activation that makes the tensor of its source in one call, where there is one, and `made` the
+    version of the tensor as it was made: changed in place since, it cannot be made again.
     """
 
     # Trails are made for many calls of a model, so they are as plain as can be: a dataclass takes twice the time.
-    __slots__ = ("again", "function", "linear", "made", "source", "version")
+    __slots__ = ("function", "linear", "made", "source", "version", "whole")
 
-    def __init__(self, source: Tensor, function: int, linear: bool, again: Call | None = None, made: int = 0) -> None:
+    def __init__(
+        self, source: Tensor, function: int, linear: bool, whole: Activation | None = None, made: int = 0
+    ) -> None:
         self.source = source
         self.function = function
         self.linear = linear
-        self.again = again
+        self.whole = whole
         self.made = made
         # What tells a source that was changed in place since: it is no longer what the tensor came from.
         self.version = source._version
+
+
+IDENTITY = Trail(torch.empty(0), 0, linear=True)
+"""What stands for every tensor that is its own source, where only the function counts."""
+
+
+class _Point(NamedTuple):
+    """Where an argument of a call stands."""
+
+    value: float
+
+
+@functools.lru_cache(maxsize=1024)  # a model's few functions are the same in every pass
+def _value_and_slopes(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]
+) -> tuple[float, tuple[float, ...]]:
+    """Return what a call is at some points among its arguments, and its slopes there."""
+    points = [torch.tensor(arg.value, dtype=torch.float64, requires_grad=True) for arg in args if type(arg) is _Point]
+    waiting = iter(points)
+    # A checkpoint around the model must not take these few numbers for its own: its hooks are covered up.
+    with torch.enable_grad(), saved_tensors_hooks(lambda x: x, lambda x: x):
+        out = call(*(next(waiting) if type(arg) is _Point else arg for arg in args), **dict(kwargs))
+        slopes = torch.autograd.grad(out, points)
+    return out.item(), tuple(map(float, slopes))
 
 
 class Functions:
@@ -61,12 +116,12 @@ class Functions:
     def __init__(self) -> None:
         self._limits = [(0.0, 1.0)]  # the first function is the identity
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self._wholes: dict[int, Activation] = {}
 
     def number(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Return the number of the function that `call` makes of others, which stand as trails in `args`."""
-        key = (call, *[("f", arg.function) if type(arg) is Trail else arg for arg in args])
-        if kwargs:
-            key = (*key, *sorted(kwargs.items()))
+        known = tuple([("f", arg.function) if type(arg) is Trail else arg for arg in args])
+        key = (call, known, tuple(sorted(kwargs.items())) if kwargs else ())
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._limits)
@@ -76,14 +131,9 @@ class Functions:
     def _limit(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float]:
         """Make the call on what the functions in `args` are at 0, and follow the chain rule."""
         inner = [self._limits[arg.function] for arg in args if isinstance(arg, Trail)]
-        points = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value, _ in inner]
-        waiting = iter(points)
-        # A checkpoint around the model must not take these few numbers for its own: its hooks are covered up.
-        with torch.enable_grad(), saved_tensors_hooks(lambda x: x, lambda x: x):
-            out = call(*(next(waiting) if isinstance(arg, Trail) else arg for arg in args), **kwargs)
-            slopes = torch.autograd.grad(out, points)
-        slope = sum(float(outer) * here for outer, (_, here) in zip(slopes, inner, strict=True))
-        return out.item(), slope
+        given = tuple(_Point(self._limits[arg.function][0]) if isinstance(arg, Trail) else arg for arg in args)
+        value, slopes = _value_and_slopes(call, given, tuple(kwargs.items()))
+        return value, sum(outer * here for outer, (_, here) in zip(slopes, inner, strict=True))
 
     def limit(self, number: int) -> tuple[float, float]:
         """Return f(0) and f'(0), and 0 for what is not finite."""
@@ -92,10 +142,17 @@ class Functions:
             return 0.0, 0.0
         return value, slope if math.isfinite(slope) else 0.0
 
+    def whole(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, Activation]:
+        """Return the number of an activation that is one call, and what makes it again."""
+        number = self.number(call, (IDENTITY, *args), kwargs)
+        if number not in self._wholes:
+            self._wholes[number] = Activation(Call(call, args, kwargs), True, *self.limit(number))
+        return number, self._wholes[number]
+
 
 def known_trail(x: Tensor) -> Trail | None:
     """Return where `x` comes from, if that is another tensor."""
-    trail: Trail | None = x.__dict__.get("conserva_trail")
+    trail: Trail | None = getattr(x, "conserva_trail", None)  # without a __dict__ for each tensor that is asked
     return None if trail is None or trail.source._version != trail.version else trail
 
 
@@ -133,7 +190,7 @@ def coefficient(source: Tensor, value: Tensor, at_zero: float, slope: float) -> 
     return ratio.to(source.dtype)
 
 
-class Ratio(Function):
+class Ratio(PlainFunction):
     """The value f(x), read as x times the constant (f(x) - f(0)) / x, with the limit f'(0) at 0."""
 
     @staticmethod
@@ -149,8 +206,8 @@ class Ratio(Function):
 
 def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: bool = False, **kwargs: Any) -> Tensor:
     """Make an elementwise call whose live arguments share one source and whose others are plain numbers."""
-    trails = tuple([trail_of(arg) if live(arg) else arg for arg in args])
-    source = next(trail.source for trail in trails if type(trail) is Trail)
+    source = next(source_of(arg) for arg in args if live(arg))
+    trails = tuple([(known_trail(arg) or IDENTITY) if live(arg) else arg for arg in args])
     number = context.functions.number(call, trails, kwargs)
     if linear and not any(map(is_curved, args)):
         out: Tensor = call(*args, **kwargs)
@@ -159,9 +216,20 @@ def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: b
         with torch.no_grad():
             value = call(*args, **kwargs)
         at_zero, slope = context.functions.limit(number)
-        out = Ratio.apply(source, [value], at_zero, slope)  # type: ignore[no-untyped-call]
+        out = Ratio.apply(source, [value], at_zero, slope)
         book_at_zero(context, out, source, at_zero)
     out.__dict__["conserva_trail"] = Trail(source, number, linear)
+    return out
+
+
+def squared(context: Propagation, x: Tensor) -> Tensor:
+    """Return x**2, of a tensor that is its own source: (x**2 - 0) / x is x, so that this is one product, and no more.
+
+    Every RMSNorm that is written out begins with it, in vain where its scale is frozen later.
+    """
+    out = x * x.detach()
+    number, whole = context.functions.whole(torch.square, (), {})
+    out.__dict__["conserva_trail"] = Trail(x, number, linear=False, whole=whole, made=out._version)
     return out
 
 

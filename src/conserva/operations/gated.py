@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,8 @@ from torch.autograd import Function
 
 from ..kernels import at_hand
 from ..memory import Keeper
-from .elementwise import Call, coefficient, trail_of
+from .elementwise import Activation, Trail, is_curved, known_trail
+from .live import PlainFunction
 from .origins import Origin, origin_of
 
 if TYPE_CHECKING:
@@ -30,26 +32,6 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 2**26
 """How much of a tensor is worked on at a time in the backward pass."""
-
-
-@dataclass(frozen=True)
-class Activation:
-    """An elementwise function that can be made again, and the rule it is read by."""
-
-    again: Call
-    ratio: bool
-    at_zero: float = 0.0
-    slope: float = 0.0
-
-    def back(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient that the rule leads on to `x`, and f(x)."""
-        if self.ratio:
-            value = self.again(x)
-            return coefficient(x, value, self.at_zero, self.slope).mul_(grad), value
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            value = self.again(x)
-        return torch.autograd.grad(value, x, grad)[0], value.detach()
 
 
 @dataclass(frozen=True)
@@ -136,6 +118,41 @@ class Fused(Function):
             return (None, None, None, *[result.whole() for result in results])
 
 
+class FusedActivation(PlainFunction):
+    """An activation read by its ratio, which is made when the gradient comes: no product after it asks for that."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, activation: Activation) -> Tensor:
+        ctx.save_for_backward(x.detach())
+        ctx.activation = activation
+        return activation.again(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            return ctx.activation.back(grads[0], x)[0], None
+
+
+class FusedGate(PlainFunction):
+    """A product `f(x) * up` that is small enough to be worked on in one piece, and whose factors are kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, up: Tensor, value: list[Tensor], activation: Activation, share: float, keeper: Keeper
+    ) -> Tensor:
+        ctx.save_for_backward(keeper.pack(x), keeper.pack(up))
+        ctx.activation, ctx.share, ctx.device = activation, share, x.device
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, up = ctx.saved_tensors
+        with torch._C.DisableTorchFunction():
+            x, up = Keeper.unpack(x, ctx.device), Keeper.unpack(up, ctx.device)
+            return (*_split(ctx.activation, ctx.share, grads[0], x, up), None, None, None, None)
+
+
 class _Gathered:
     """The gradient of one link, gathered a piece of its rows at a time."""
 
@@ -181,14 +198,13 @@ def _fuse(value: Tensor, back: Back, *factors: Factor) -> Tensor:
 
 def activate(context: Propagation, x: Tensor, activation: Activation) -> Tensor | None:
     """Return f(x) of a large `x`, or nothing where torch's own graph would keep as little."""
-    if origin_of(x) is not None and not _keeper(context).keeps_whole(x):
-        factor = Factor.of(context, x)
-    elif activation.ratio:
-        factor = Factor(x.detach(), x)  # rather than the ratio, which would be made in vain if a product follows
-    else:
+    remade = origin_of(x) is not None and not _keeper(context).keeps_whole(x)
+    if not remade and not activation.ratio:
         return None
-    with torch.no_grad():
-        value = activation.again(x)
+    if not remade and x.nbytes <= PIECE_BYTES:
+        return FusedActivation.apply(x, activation)  # type: ignore[no-any-return]
+    factor = Factor.of(context, x) if remade else Factor(x.detach(), x)
+    value = activation.again(x.detach())
     return _fuse(value, lambda grad, x: activation.back(grad, x)[:1], factor)
 
 
@@ -196,22 +212,24 @@ def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tenso
     """Return the product of large live tensors if one comes out of an activation; nothing if it is another product."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return None
-    gate, up, again, keeper = a, b, _again(a), _keeper(context)
-    if again is None:
-        gate, up, again = b, a, _again(b)
-    if again is None:
+    gate, up, trail, keeper = a, b, _made_whole(a), _keeper(context)
+    if trail is None:
+        gate, up, trail = b, a, _made_whole(b)
+    if trail is None or trail.whole is None:
         return None
-    trail = trail_of(gate)
-    constant = context.rules.product == "freeze-gate" and trail_of(up).linear
-    activation = Activation(again, context.rules.activation == "ratio", *context.functions.limit(trail.function))
+    activation, again = trail.whole, trail.whole.again
+    constant = context.rules.product == "freeze-gate" and not is_curved(up)
     if activation.ratio and activation.at_zero and not constant:
         return None  # f(0) is booked at the activation
     share = 1.0 if context.meet("product", function) == "gradient" else 0.5
     _pass_by(gate)
-    with torch.no_grad():
-        value = function(a, b)
+    value = function(a.detach(), b.detach())
+    if not constant and _is_kept_in_one_piece(trail.source) and _is_kept_in_one_piece(up):
+        return FusedGate.apply(trail.source, up, [value], activation, share, keeper)  # type: ignore[no-any-return]
     if not constant:
-        return _fuse(value, _both(activation, share), Factor.of(context, trail.source), Factor.of(context, up))
+        return _fuse(
+            value, partial(_split, activation, share), Factor.of(context, trail.source), Factor.of(context, up)
+        )
     up_alone = Factor.of(context, up, valued=False)
     if origin_of(trail.source) is None or keeper.keeps_whole(gate):
         return _fuse(value, lambda grad, gate, _: (None, grad * gate), Factor(keeper.pack(gate), None), up_alone)
@@ -219,37 +237,31 @@ def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tenso
     return _fuse(value, lambda grad, x, _: (None, grad * again(x)), remade, up_alone)
 
 
-def _again(x: Tensor) -> Call | None:
-    """Return the call that made `x`, if that was an activation and `x` is still what it made."""
-    trail = trail_of(x)
-    return trail.again if trail.made == x._version and trail.source.dtype == x.dtype else None
+def _is_kept_in_one_piece(x: Tensor) -> bool:
+    """Tell whether nothing is gained by making `x` anew, or by taking its gradient a few rows at a time."""
+    return x.nbytes <= PIECE_BYTES and origin_of(x) is None
 
 
-def _both(activation: Activation, share: float) -> Back:
+def _made_whole(x: Tensor) -> Trail | None:
+    """Return the trail of `x`, if an activation made it in one call and it is still what that made."""
+    trail = known_trail(x)
+    if trail is None or trail.whole is None or trail.made != x._version or trail.source.dtype != x.dtype:
+        return None
+    return trail
+
+
+def _split(activation: Activation, share: float, grad: Tensor, x: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     """Return how the gradient of `f(x) * up` splits, each factor getting a share of it."""
-    kind = _kind(activation.again)
+    if activation.kind and _fits_kernel(grad, x, up):
+        from ..kernels.gate_gradients import gate_gradients
 
-    def back(grad: Tensor, x: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-        if kind and _fits_kernel(grad, x, up):
-            from ..kernels.gate_gradients import gate_gradients
-
-            return gate_gradients(
-                grad, x, up, kind=kind, ratio=activation.ratio, share=share, slope=activation.slope
-            )  # fmt: skip
-        reaching = grad * up
-        below, value = activation.back(reaching if share == 1 else reaching.mul_(share), x)
-        beside = value * grad
-        return below, beside if share == 1 else beside.mul_(share)
-
-    return back
-
-
-def _kind(call: Call) -> str:
-    """Return what the GPU kernel calls a function, or nothing."""
-    name, how = call.function.__name__, {**dict(zip(("approximate",), call.args, strict=False)), **call.kwargs}
-    if name == "gelu" and set(how) <= {"approximate"}:
-        return "gelu_tanh" if how.get("approximate") == "tanh" else "gelu"
-    return name if name in ("silu", "relu") and not how else ""
+        return gate_gradients(
+            grad, x, up, kind=activation.kind, ratio=activation.ratio, share=share, slope=activation.slope
+        )  # fmt: skip
+    reaching = grad * up
+    below, value = activation.back(reaching if share == 1 else reaching.mul_(share), x)
+    beside = value * grad
+    return below, beside if share == 1 else beside.mul_(share)
 
 
 def _fits_kernel(*tensors: Tensor) -> bool:

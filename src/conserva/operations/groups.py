@@ -49,7 +49,7 @@ def _remember(x: Tensor, sums: Sums) -> Tensor:
 
 
 def _sums(x: object) -> Sums | None:
-    found = x.__dict__.get("conserva_sums") if isinstance(x, Tensor) else None
+    found = getattr(x, "conserva_sums", None)
     if found is None or not isinstance(x, Tensor):
         return None
     sums, version, scores_version = found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .elementwise import forget_trail
 from .live import live, overwrite
@@ -21,7 +22,7 @@ def concatenate(
     context: Propagation, function: Callable[..., Any], tensors: Sequence[Any], *args: Any, **kwargs: Any
 ) -> Any:
     """Read `cat` and `stack`: what is not live is a constant of the result, class tokens among it."""
-    tensors = [context.constant(tensor) for tensor in tensors]
+    tensors = [context.constant(tensor) if type(tensor) is Parameter else tensor for tensor in tensors]
     out = function(tensors, *args, **kwargs)
     if context.books is not None and live(out):
         for i, tensor in enumerate(tensors):

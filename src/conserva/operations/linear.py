@@ -93,17 +93,14 @@ def _along(bias: Any, trailing: int) -> Any:
 
 def linear(context: Propagation, function: Callable[..., Any], input: Any, weight: Any, bias: Any = None) -> Any:
     """Read `linear`."""
-    if context.books is None and context.rules.linear == "zero" and live(input) and not live(weight) and not live(bias):
-        context.meet("linear", function)  # most of a model's calls: nothing to book, nothing to change
-        out = function(input, weight, bias)
-        if context.keeper is not None and context.keeper.is_large(out):
-            remember(out, input, weight, bias)
-        return out
-    out = layer(context, function, function, input, weight, bias)
-    if context.keeper is not None and context.keeper.is_large(out) and context.rules.linear == "zero":
-        constants = not live(weight) and not live(bias)
-        if constants and live(input):
-            remember(out, input, weight, bias)
+    if context.rules.linear != "zero" or not live(input) or live(weight) or live(bias):
+        return layer(context, function, function, input, weight, bias)
+    context.meet("linear", function)  # as in most of a model's calls there is nothing to change
+    out = function(input, weight, bias)
+    if bias is not None:
+        context.book(out, bias)
+    if context.keeper is not None and context.keeper.is_large(out):
+        remember(out, input, weight, bias)
     return out
 
 

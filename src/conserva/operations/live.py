@@ -22,7 +22,18 @@ def live(x: object) -> TypeGuard[Tensor]:
     return isinstance(x, Tensor) and x.requires_grad
 
 
-class ScaleGradient(Function):
+class PlainFunction(Function):
+    """An autograd function that is called many times in a pass."""
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Call it as torch does, past what torch looks up for functions of another make and for its transforms."""
+        if torch._C._are_functorch_transforms_active():
+            return super().apply(*args)  # type: ignore[no-untyped-call]
+        return super(Function, cls).apply(*args)  # type: ignore[misc]
+
+
+class ScaleGradient(PlainFunction):
     """The identity, with the gradient times a factor."""
 
     @staticmethod
@@ -37,7 +48,7 @@ class ScaleGradient(Function):
 
 def scale_gradient(x: Any, factor: float) -> Any:
     """Let `factor` of the gradient pass to `x`, if it is live."""
-    return ScaleGradient.apply(x, factor) if live(x) else x  # type: ignore[no-untyped-call]
+    return ScaleGradient.apply(x, factor) if live(x) else x
 
 
 def overwrite(target: Tensor, value: Tensor) -> Tensor:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from ..errors import Error
-from .live import frozen, in_float32, live
+from .live import PlainFunction, frozen, in_float32, live
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
     from .live import Reader
 
 
-class FrozenLayerNorm(Function):
+class FrozenLayerNorm(PlainFunction):
     """A LayerNorm, read as (x - mean) times a constant: the LN-rule."""
 
     @staticmethod
@@ -43,7 +42,7 @@ class FrozenLayerNorm(Function):
 _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 
 
-class FrozenScale(Function):
+class FrozenScale(PlainFunction):
     """A norm's value, read as (x - mean) times a constant: the LN-rule. RMSNorm has no mean to subtract."""
 
     @staticmethod
@@ -67,7 +66,7 @@ class FrozenScale(Function):
 
 
 def _freeze(x: Tensor, value: Tensor, scale: Tensor, weight: Any, axes: tuple[int, ...], centred: bool) -> Tensor:
-    return FrozenScale.apply(x, [value], scale, weight, axes, centred)  # type: ignore[no-untyped-call, no-any-return]
+    return FrozenScale.apply(x, [value], scale, weight, axes, centred)  # type: ignore[no-any-return]
 
 
 def layer_norm(
@@ -87,8 +86,9 @@ def layer_norm(
         out = function(input, normalized_shape, weight, bias, eps)
     else:
         x = input.float() if torch.is_autocast_enabled(input.device.type) else input
-        out = FrozenLayerNorm.apply(x, list(normalized_shape), weight, bias, eps)  # type: ignore[no-untyped-call]
-    context.book(out, bias)
+        out = FrozenLayerNorm.apply(x, list(normalized_shape), weight, bias, eps)
+    if bias is not None:
+        context.book(out, bias)
     return out
 
 
@@ -170,7 +170,8 @@ def batch_norm(
 
 def statistic(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Read the root, deviation or length that a norm written out divides by."""
-    args = (*args, *(kwargs.pop(name) for name in ("input", "x") if name in kwargs))  # linalg calls it x
+    if kwargs:
+        args = (*args, *(kwargs.pop(name) for name in ("input", "x") if name in kwargs))  # linalg calls it x
     if not live(args[0]) or context.meet("norm", function) == "gradient":
         return function(*args, **kwargs)
     return function(frozen(args[0]), *args[1:], **kwargs)

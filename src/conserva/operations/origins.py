@@ -42,7 +42,7 @@ def remember(out: Any, x: Any, weight: Any, bias: Any) -> None:
 
 def origin_of(x: Tensor) -> tuple[Origin, Tensor] | None:
     """Return the layer that `x` came out of and its input, if both are what they were then."""
-    origin: Origin | None = x.__dict__.get(_MARK)
+    origin: Origin | None = getattr(x, _MARK, None)
     if origin is None or origin.version != x._version:
         return None
     given = origin.input()

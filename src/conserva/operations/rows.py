@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
     out = function(input, *args, **kwargs)
-    context.name_as(out, input)
-    if context.books is not None and live(input) and input.dim() > 1:
-        stays = input.shape[0] == out.shape[0] and input.stride(0) == out.stride(0)
-        if not stays:
-            context.books.samples_moved = True
+    if not live(input):
+        context.name_as(out, input)
+    elif context.books is not None and not context.books.samples_moved and input.dim() > 1:
+        context.books.samples_moved = input.size(0) != out.size(0) or input.stride(0) != out.stride(0)
     return out
 
 

@@ -7,6 +7,7 @@ denominator as well; from that P is made anew, a block at a time, and never stor
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,18 +46,21 @@ class ValueOnly(Function):
         ctx: Any, value: Tensor, query: Tensor, key: Tensor, sight: Sight, kernel: str, keeper: Keeper | None
     ) -> Tensor:
         out, lse = _forward(query, key, value, sight, kernel)
-        ctx.sight, ctx.keeper, ctx.device, ctx.dtype = sight, keeper, query.device, value.dtype
+        ctx.sight, ctx.keeper = replace(sight, mask=None), keeper
+        ctx.device, ctx.dtype = query.device, value.dtype
         kept = (query, key) if keeper is None else (keeper.pack(query), keeper.pack(key))
-        ctx.save_for_backward(*kept, lse)
+        ctx.save_for_backward(*kept, lse, sight.mask)  # where a change in place is found out
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, lse = ctx.saved_tensors
-        with torch._C.DisableTorchFunction():  # the context is there for checkpoints, and would see every call
+        query, key, lse, mask = ctx.saved_tensors
+        sight = replace(ctx.sight, mask=mask)
+        # The context is there for checkpoints, and would see every call; a user's autocast would change types.
+        with torch._C.DisableTorchFunction(), torch.autocast(ctx.device.type, enabled=False):
             if ctx.keeper is not None:
                 query, key = ctx.keeper.unpack(query, ctx.device), ctx.keeper.unpack(key, ctx.device)
-            made = _backward(query, key, grads[0], lse, ctx.sight).to(ctx.dtype)
+            made = _backward(query, key, grads[0], lse, sight).to(ctx.dtype)
         return made, None, None, None, None, None
 
 
@@ -98,7 +102,10 @@ def _left_to_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
     for x in (query, key, value):
         if type(x) is not Tensor or x.dim() != 4 or x.is_nested or torch._C._functorch.is_functorch_wrapped_tensor(x):
             return "not a batch of heads"
-    if query.shape[2] < SHORT.get(query.device.type, 0):
+    if not query.numel() or not key.numel() or not value.numel():
+        return "empty"
+    drowns = query.device.type == "cpu" and mask is not None and mask.dtype != torch.bool  # see below: torch's own fails
+    if query.shape[2] < SHORT.get(query.device.type, 0) and not drowns:
         return "short"
     device, largest = query.device.type, max(query.shape[-1], value.shape[-1])
     if device == "cpu":
@@ -114,7 +121,7 @@ def _left_to_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
         mask is not None and mask.dtype not in (torch.bool, query.dtype)
     ):
         return "mixed types"
-    return "" if key.shape[2] and value.shape[0] == key.shape[0] else "no keys"
+    return "" if value.shape[0] == key.shape[0] else "batches that differ"
 
 
 def _kernel(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> str | None:
@@ -124,13 +131,17 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> str | No
         heads = query[:, :: query.shape[1] // key.shape[1]]
         chosen = torch._fused_sdp_choice(heads, key, value, None, 0.0, sight.is_causal, scale=sight.scale)
         return "cpu" if _FUSED.get(chosen) == "flash" else None
-    if sight.window:
-        return "flash" if query.dtype != torch.float32 else None
     chosen = torch._fused_sdp_choice(
         query, key, value, sight.mask, 0.0, sight.is_causal, scale=sight.scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )  # fmt: skip
-    return _FUSED.get(chosen)
+    kernel = _FUSED.get(chosen)
+    if sight.window and kernel in ("flash", "cudnn"):
+        kernel = "flash"  # which alone has windows, and takes what the other takes
+    if kernel != "flash":
+        return None if sight.window else kernel
+    whole = query.shape[-1] == value.shape[-1] and query.shape[-1] % 8 == 0  # torch's own call would pad
+    return kernel if whole and all(x.stride(-1) == 1 for x in (query, key, value)) else None
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, sight: Sight, kernel: str) -> tuple[Tensor, Tensor]:
@@ -148,8 +159,8 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, sight: Sight, kernel: st
     elif kernel == "flash" and sight.window:
         places = [x.transpose(1, 2) for x in (query, key, value)]
         found = torch.ops.aten._flash_attention_forward(
-            *places, None, None, query.shape[2], key.shape[2], 0.0, True, False,
-            scale=scale, window_size_left=sight.window - 1, window_size_right=0,
+            *places, None, None, query.shape[2], key.shape[2], 0.0, causal, False,
+            scale=scale, window_size_left=sight.window - 1, window_size_right=0 if causal else sight.window - 1,
         )  # fmt: skip
         return found[0].transpose(1, 2), found[1]
     elif kernel == "flash":
@@ -199,6 +210,10 @@ def values_gradient_in_blocks(query: Tensor, key: Tensor, grad: Tensor, lse: Ten
             by_head = scores.view(samples, heads, end - start, seen)
             by_head.masked_fill_(~mask, -math.inf) if mask.dtype == torch.bool else by_head.add_(mask)
         probabilities = scores.exp_()
+        if sight.mask is not None and sight.mask.dtype != torch.bool:
+            # Numbers so low that scores drown in them leave a query nothing to choose by: all keys alike.
+            low = -denominator[:, start:end]
+            probabilities.masked_fill_((low < -1e30) & (low > -math.inf), 1 / keys)
         if sight.is_causal:
             probabilities[..., start:].tril_()
         total[:, :seen].baddbmm_(probabilities.transpose(-1, -2), grad[:, start:end])
