@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import conserva
 from conserva import launches, recording
+from conserva.methods import find
 from conserva.recording import AFTER, Compute, Recorder
 
 GPU = torch.device("cuda")
@@ -56,13 +58,13 @@ def stream(recorder: Recorder, count: int, what: object = None) -> list[bool]:
 
 
 def test_a_shape_is_recorded_when_it_came_often_and_trusted_after_it_agreed() -> None:
-    recorder = Recorder(GPU, Tape)
+    recorder = Recorder(GPU, room=str, record=Tape)
     plain = AFTER + 2  # before it is recorded, while it is, and while it is compared
     assert stream(recorder, plain + 3) == [False] * plain + [True] * 3
 
 
 def test_other_shapes_types_and_computations_are_recorded_by_themselves() -> None:
-    recorder = Recorder(GPU, Tape)
+    recorder = Recorder(GPU, room=str, record=Tape)
     stream(recorder, AFTER + 3)
     assert stream(recorder, 1, what="another") == [False]
     for x in (torch.ones(4), torch.ones(3, dtype=torch.float64)):
@@ -71,7 +73,7 @@ def test_other_shapes_types_and_computations_are_recorded_by_themselves() -> Non
 
 
 def test_a_recording_that_does_not_follow_its_inputs_is_never_used() -> None:
-    assert not any(stream(Recorder(GPU, Stuck), 9))
+    assert not any(stream(Recorder(GPU, room=str, record=Stuck), 9))
 
 
 def test_what_cannot_be_recorded_is_computed() -> None:
@@ -81,19 +83,35 @@ def test_what_cannot_be_recorded_is_computed() -> None:
         calls.append(1)
         return refuses(compute, inputs, pool)
 
-    assert not any(stream(Recorder(GPU, counted), 9))
+    assert not any(stream(Recorder(GPU, room=str, record=counted), 9))
     assert len(calls) == 1
 
 
 def test_only_so_many_shapes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST", 1)
-    recorder = Recorder(GPU, Tape)
+    recorder = Recorder(GPU, room=str, record=Tape)
     assert any(stream(recorder, 9, "first"))
     assert not any(stream(recorder, 9, "second"))
 
 
-def test_on_a_cpu_nothing_is_recorded() -> None:
-    assert not any(stream(Recorder(torch.device("cpu"), Tape), 9))
+def test_nothing_is_trusted_on_the_inputs_that_it_was_made_of() -> None:
+    recorder = Recorder(GPU, room=str, record=Stuck)
+    same, other = {"x": torch.ones(3)}, {"x": torch.full((3,), 2.0)}
+    for _ in range(AFTER + 5):
+        assert not recorder.run(None, same, double)[1]
+    for _ in range(3):
+        found, replayed = recorder.run(None, other, double)
+        assert torch.equal(found[0], 2 * other["x"])
+        assert not replayed
+
+
+def test_after_one_failure_nothing_is_recorded_any_more() -> None:
+    recorder = Recorder(GPU, room=str, record=Tape)
+    assert any(stream(recorder, 9, "first"))
+    recorder._record = refuses
+    assert not any(stream(recorder, 9, "second"))
+    assert not any(stream(recorder, 9, "first"))
+    assert not recorder.holds_memory
 
 
 def test_a_replay_must_be_close_not_equal() -> None:
@@ -107,11 +125,11 @@ def test_a_replay_must_be_close_not_equal() -> None:
     class Wrong(Rounded):
         error = 0.1
 
-    recorder = Recorder(GPU, Rounded)
-    for _ in range(6):
-        *_, replayed = recorder.run(None, {"x": torch.ones(3)}, double)
+    recorder = Recorder(GPU, room=str, record=Rounded)
+    for i in range(6):
+        *_, replayed = recorder.run(None, {"x": torch.full((3,), i + 1.0)}, double)
     assert replayed
-    assert not any(stream(Recorder(GPU, Wrong), 6))
+    assert not any(stream(Recorder(GPU, room=str, record=Wrong), 6))
 
 
 TEXTS = [f"{word} film" for word in ("good", "bad", "fine", "dull", "long", "short", "old", "new", "great")]
@@ -124,14 +142,14 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     class Spy(Recorder):
         def __init__(self, device: torch.device) -> None:
-            super().__init__(GPU, Tape)
+            super().__init__(GPU, record=Tape, room=str)
 
         def run(self, *args: Any) -> Any:
             found = super().run(*args)
             ran.append(found[1])
             return found
 
-    monkeypatch.setattr(launches, "Recorder", Spy)
+    monkeypatch.setattr(launches, "_recorder", lambda task, method: Spy(GPU))
     return ran
 
 
@@ -141,7 +159,7 @@ def test_explanations_are_the_same_replayed(method: str, target: Any, replays: l
     task = conserva.load("sentiment")
     texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
     assert len(texts) > AFTER + 2
-    many = conserva.explain(task, texts, target, method, batch_tokens=1)
+    many = conserva.explain(task, texts, target, method, batch_tokens=1, replay=True)
     assert any(replays)
     replays.clear()
     for one, text in zip(many, texts, strict=True):
@@ -149,18 +167,52 @@ def test_explanations_are_the_same_replayed(method: str, target: Any, replays: l
     assert not any(replays)
 
 
-def test_targets_that_differ_and_other_methods_are_not_recorded(replays: list[bool]) -> None:
+def test_targets_that_differ_are_not_recorded_and_nothing_is_unless_asked_for(replays: list[bool]) -> None:
     task = conserva.load("sentiment")
-    conserva.explain(task, TEXTS[:4], method="random", batch_tokens=1)
-    conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], "gi", batch_tokens=100)
+    conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], "gi", batch_tokens=100, replay=True)
+    conserva.explain(task, TEXTS[:4], method="gi", batch_tokens=1)
     assert replays == []
+
+
+def test_recorded_are_rule_sets_on_one_gpu_that_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "Recorder", lambda device: device)
+
+    def recorder(method: str, *parts: tuple[str, torch.dtype]) -> Any:
+        made = [SimpleNamespace(device=torch.device(where), dtype=dtype) for where, dtype in parts]
+        task: Any = SimpleNamespace(model=SimpleNamespace(parameters=lambda: made))
+        return launches._recorder(task, find(method))
+
+    both = (("cuda:1", torch.bfloat16), ("cuda:1", torch.float32))
+    assert recorder("ah+ln", *both) == torch.device("cuda:1")
+    assert recorder("random", *both) is None
+    assert recorder("exact", *both, ("cuda:0", torch.float32)) is None
+    assert recorder("exact", ("cuda:0", torch.float16)) is None
+    assert recorder("exact", ("cpu", torch.float32)) is None
+
+
+def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    task = conserva.load("sentiment")
+    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
+    plain, failures = task.batch, []
+
+    def batch(encoded: Any) -> Any:
+        if len(replays) == AFTER + 3 and not failures:
+            failures.append(1)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(encoded)
+
+    monkeypatch.setattr(task, "batch", batch)
+    found = conserva.explain(task, texts, method="gi", batch_tokens=1, replay=True)
+    assert failures
+    assert replays[AFTER + 2 :] == [True, *[False] * (len(texts) - AFTER - 3)]
+    assert [one.text for one in found] == texts
 
 
 def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
     replays: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = conserva.load("sentiment")
-    texts = [TEXTS[0]] * (AFTER + 3)
+    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))][: AFTER + 3]
     launch, count = launches._launch, []
 
     def broken(*args: Any) -> Any:
@@ -172,5 +224,5 @@ def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
 
     monkeypatch.setattr(launches, "_launch", broken)
     with pytest.raises(conserva.Error, match=r"nan or inf\. It arises first in module"):
-        conserva.explain(task, texts, method="ah+ln", batch_tokens=1)
+        conserva.explain(task, texts, method="ah+ln", batch_tokens=1, replay=True)
     assert replays[-1]

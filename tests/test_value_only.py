@@ -13,7 +13,7 @@ from torch import Tensor
 import conserva
 import tiny
 from conserva.operations import sight, value_only
-from conserva.operations.sight import find_window
+from conserva.operations.sight import Band, find_band
 from conserva.operations.value_only import attend
 from test_zoo import MODEL_TYPES, WORKING, made, mixture
 
@@ -191,39 +191,95 @@ def test_autocast_casts_as_torch_does() -> None:
 
 
 BAND = torch.ones(30, 30, dtype=torch.bool).tril()
+BOTH_WAYS = torch.ones(30, 30, dtype=torch.bool).tril(6).triu(-6)
 MASKS = {
-    "causal": (BAND, 30),
-    "window": (BAND & ~BAND.tril(-7), 7),
-    "window of one": (torch.eye(30, dtype=torch.bool), 1),
-    "full": (torch.ones(30, 30, dtype=torch.bool), None),
+    "causal": (BAND, Band(30, True)),
+    "window": (BAND & ~BAND.tril(-7), Band(7, True)),
+    "window of one": (torch.eye(30, dtype=torch.bool), Band(1, True)),
+    "window both ways": (BOTH_WAYS, Band(7, False)),
+    "full": (torch.ones(30, 30, dtype=torch.bool), Band(30, False)),
+    "more ahead than back": (BOTH_WAYS.triu(-3), None),
     "closed": (torch.zeros(30, 30, dtype=torch.bool), None),
     "one hole": (BAND & ~(torch.eye(30) > 0).roll(-3, 1), None),
     "not square": (BAND[:, :20], None),
 }
 
 
-@pytest.mark.parametrize(("mask", "window"), MASKS.values(), ids=MASKS)
-def test_a_band_is_known_for_what_it_is(mask: Tensor, window: int | None) -> None:
-    assert find_window(mask[None, None]) == window
-    assert find_window(mask.expand(3, 2, -1, -1)) == window
+@pytest.mark.parametrize(("mask", "band"), MASKS.values(), ids=MASKS)
+def test_a_band_is_known_for_what_it_is(mask: Tensor, band: Band | None) -> None:
+    assert find_band(mask[None, None]) == band
+    assert find_band(mask.expand(3, 2, -1, -1)) == band
 
 
 def test_samples_that_differ_are_no_band() -> None:
     padded = torch.stack([BAND, BAND & (torch.arange(30) > 3)])[:, None]
-    assert find_window(padded) is None
+    assert find_band(padded) is None
 
 
-def test_a_mask_is_looked_at_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_is_looked_at_once_for_all_layers_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Tensor] = []
-    monkeypatch.setattr(sight, "find_window", lambda mask: looks.append(mask))
+    monkeypatch.setattr(sight, "find_band", lambda mask: looks.append(mask))
     mask = BAND[None, None].clone()
     for _ in range(3):
-        sight._window(mask)
-        sight._window(mask[:, :, :, :30])
+        sight._band(mask)
+        sight._band(mask[:, :, :, :30])
     assert len(looks) == 1
     mask[0, 0, 5, 5] = False
-    sight._window(mask)
+    sight._band(mask)
     assert len(looks) == 2
+    assert mask.__dict__ == {}
+
+
+class Mutating(torch.nn.Module):
+    """Two layers of attention over one mask, which is changed in place between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(20, 16)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, mask = self.words(ids)[:, None], torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+        x = x + F.scaled_dot_product_attention(x, x, x, mask)
+        mask.triu_()
+        return (x + F.scaled_dot_product_attention(x, x, x, mask)).sum((1, 2))
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_a_mask_that_is_changed_in_place_later_does_no_harm() -> None:
+    model, ids = Mutating().double().eval(), torch.randint(0, 20, (2, 9))
+    found = conserva.relevance(model, ids, 3, rules="exact")
+    assert {met.path.partition(":")[0] for met in found.coverage} == {"plain"}
+    assert float(found.ledger.gap.abs().max()) < 1e-12
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_under_a_users_autocast() -> None:
+    ids = torch.randint(1, 90, (2, 9))
+    model = tiny.bert(attn_implementation="sdpa")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = conserva.relevance(model, {"input_ids": ids}, 1)
+    plain = conserva.relevance(model, {"input_ids": ids}, 1)
+    assert paths(found) == {"value-only"}
+    assert float((found.scores() - plain.scores()).norm() / plain.scores().norm()) < 0.1
+
+
+@pytest.mark.parametrize("short", [0, 10**9])
+def test_where_scores_drown_all_keys_count_alike(short: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of nothing but the lowest number, as padding on the left leaves it; torch's own gradient is wrong there."""
+    monkeypatch.setattr(value_only, "SHORT", dict.fromkeys(("cpu", "cuda"), short))
+    query, key, value = (torch.randn(1, 2, 6, 8) for _ in range(3))
+    mask = torch.zeros(1, 1, 6, 6).index_fill(2, torch.tensor([2]), torch.finfo(torch.float32).min)
+    grad, value = torch.randn(1, 2, 6, 8), value.requires_grad_()
+    with conserva.rules("ah"):
+        out = F.scaled_dot_product_attention(query, key, value, mask)
+    probabilities = (query @ key.mT / 8**0.5 + mask).softmax(-1)
+    torch.testing.assert_close(torch.autograd.grad(out, value, grad)[0], probabilities.mT @ grad)
+
+
+@pytest.mark.usefixtures("at_any_length")
+def test_nothing_is_attended_to_nothing() -> None:
+    empty = torch.randn(0, 2, 6, 8)
+    assert attend(empty, empty, empty) == (None, "plain: empty")
 
 
 def test_replica_of_the_rule() -> None:

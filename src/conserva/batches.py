@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from .errors import Error, OutOfMemory
+from .errors import Error
 
 ON_CPU, ON_GPU = 2048, 8192
 """Tokens in a batch of explanations. On a CPU small batches stay in its caches; on a GPU these fill it."""
@@ -31,10 +31,3 @@ def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
         batch.append(i)
     if batch:
         yield batch
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out, on whatever device."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError, OutOfMemory)):
-        return True
-    return "out of memory" in str(error) or "can't allocate memory" in str(error)

@@ -34,6 +34,7 @@ def explain(
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
+    replay: bool = ...,
 ) -> Explanation: ...
 
 
@@ -46,6 +47,7 @@ def explain(
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
+    replay: bool = ...,
     progress: Callable[[int], None] | None = ...,
 ) -> list[Explanation]: ...
 
@@ -58,6 +60,7 @@ def explain(
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
+    replay: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain one input, or many.
@@ -78,6 +81,10 @@ def explain(
     batch_tokens
         How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
         what suits the device. A batch that does not fit into memory is halved.
+    replay
+        Whether, on a GPU, batches of a shape that comes often are recorded as a CUDA graph and replayed, which takes
+        Python's share away. For rule sets, and for models that never wait for their own numbers. Hooks on the model
+        run while it is recorded, and not in a replay.
     progress
         Called with the number of inputs done, after every batch.
     """
@@ -95,7 +102,7 @@ def explain(
     results: list[Explanation | None] = [None] * len(many)
     provenance = _provenance(task, found)
     lengths = [task.padded(len(one)) for one in encoded]
-    for batch in launched(task, found, encoded, target, by_length(lengths, tokens)):
+    for batch in launched(task, found, encoded, target, by_length(lengths, tokens), replay):
         for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
             results[i] = one
         if progress is not None:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .batches import out_of_memory
 from .checks import Checks
 from .errors import Error
 from .ledger import Ledger
+from .memory import out_of_memory
 from .methods import Attribution, Method
 from .recording import Recorder
 from .rules import RULE_SETS
@@ -49,14 +49,14 @@ class Batch:
 
 
 def launched(
-    task: Task, method: Method, encoded: Sequence[Encoded], target: Any, batches: Iterable[list[int]]
+    task: Task, method: Method, encoded: Sequence[Encoded], target: Any, batches: Iterable[list[int]], replay: bool
 ) -> Iterator[Batch]:
     """Yield batches that are explained, each as soon as the next is on its way: so the device never waits.
 
-    A batch that does not fit into memory is halved.
+    A batch that does not fit into memory is halved. With `replay`, those of a shape that comes often are replayed.
     """
-    device = next((parameter.device for parameter in task.model.parameters()), torch.device("cpu"))
-    recorder, waiting, last = Recorder(device), deque(batches), None
+    recorder = _recorder(task, method) if replay else None
+    waiting, last = deque(batches), None
     while waiting:
         rows = waiting.popleft()
         wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
@@ -73,7 +73,7 @@ def launched(
 
 
 def _launch(
-    task: Task, method: Method, recorder: Recorder, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
 ) -> Batch | None:
     """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
     asked: list[Checks] = []
@@ -84,7 +84,7 @@ def _launch(
             found = method.apply(task.model, inputs, wanted)
             logits = _checked(task, method, inputs, found)
         books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
-        flags = asked[-1].flags() or [logits.new_ones((), dtype=torch.bool)]
+        flags = [flag.to(logits.device) for flag in asked[-1].flags()] or [logits.new_ones((), dtype=torch.bool)]
         return [found.scores[task.feature], found.output, logits, *books, torch.stack(flags)]
 
     def again() -> list[Tensor]:
@@ -94,21 +94,35 @@ def _launch(
 
     try:
         inputs = task.batch(encoded)
-        # Rule sets alone compute on the device from first to last; and targets that differ are numbers of the host.
-        if method.name in RULE_SETS and isinstance(wanted[0], _PLAIN) and all(one == wanted[0] for one in wanted):
+        # Targets that differ are numbers of the host, which a recording would keep.
+        if recorder is not None and isinstance(wanted[0], _PLAIN) and all(one == wanted[0] for one in wanted):
             found, replayed = recorder.run(wanted[0], inputs, compute)
         else:
             found, replayed = compute(inputs), False
+        return Batch(rows, encoded, wanted, task.feature, Transfer(found), None if replayed else asked[0], again)
     except Exception as error:
-        if out_of_memory(error) and len(rows) > 1:
-            return None
-        for checks in asked:
-            checks.settle()  # what was found before comes first
-        raise
-    return Batch(rows, encoded, wanted, task.feature, Transfer(found), None if replayed else asked[0], again)
+        may_fit = len(rows) > 1 or (recorder is not None and recorder.holds_memory)
+        if not out_of_memory(error) or not may_fit:
+            for checks in asked:
+                checks.settle()  # what was found before comes first
+            raise
+    # Out here the traceback is gone, and with it the tensors of the failed try.
+    if recorder is not None and recorder.holds_memory:
+        recorder.drop()
+        return _launch(task, method, recorder, rows, encoded, wanted)
+    return None
 
 
 _PLAIN = (int, str, type(None))
+
+
+def _recorder(task: Task, method: Method) -> Recorder | None:
+    """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
+    parts = {(one.device, one.dtype == torch.float16) for one in task.model.parameters()}
+    if len(parts) != 1 or method.name not in RULE_SETS:
+        return None
+    device, half = parts.pop()
+    return Recorder(device) if device.type == "cuda" and not half else None  # float16 waits, to choose its scale
 
 
 def _checked(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> Tensor:

@@ -73,12 +73,13 @@ def within_memory(checkpoint: str, device: torch.device, run: Callable[[Plan | N
         plan = waiting.pop(0)
         try:
             return run(plan)
-        except torch.OutOfMemoryError:
-            tried.append("none" if plan is None else plan.name)
-        except RuntimeError as error:
-            if plan is None or not (isinstance(error, CheckpointError) or "inplace operation" in str(error)):
+        except (RuntimeError, MemoryError) as error:
+            if out_of_memory(error):
+                tried.append("none" if plan is None else plan.name)
+            elif plan is None or not (isinstance(error, CheckpointError) or "inplace operation" in str(error)):
                 raise
-            waiting = [None]
+            else:
+                waiting = [None]
         # Out here the traceback is gone, and with it the frames that held what the failed try had kept.
         gc.collect()
         if device.type == "cuda":
@@ -88,6 +89,13 @@ def within_memory(checkpoint: str, device: torch.device, run: Callable[[Plan | N
         f"checkpoint={checkpoint!r}: the explanation does not fit into the memory of {device} (plans tried: "
         f"{', '.join(tried)}). Explain fewer or shorter inputs at a time{leaner}."
     )
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, on whatever device."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError, OutOfMemory)):
+        return True
+    return isinstance(error, RuntimeError) and ("out of memory" in str(error) or "can't allocate memory" in str(error))
 
 
 class Tally:
@@ -200,6 +208,8 @@ def free_memory(device: torch.device) -> float:
 
 def _on_host(x: Tensor) -> Tensor:
     """Copy to the host, beside the computation where page-locked memory can be had."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise Error("What is moved to the host cannot be recorded.")  # said to whoever records, and gives up
     try:
         copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
     except RuntimeError:

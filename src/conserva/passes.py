@@ -97,6 +97,7 @@ class Pass:
         sources = Sources(self.modules, features, len(inside) < len(self.places), inside)
         books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_books else None
         context = Propagation(self.rules, books, sources)
+        context.is_lean = self.plan is not None
         if self.plan is not None:
             context.keeper = Keeper(self.plan, device_of(self.model, call))
         if EMBEDDINGS in self.places:
@@ -109,7 +110,9 @@ class Pass:
             census.cancel_inside_softmax(nodes, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
         if any(map(was_passed_by, embeddings.values())):
-            return replace(self, plan=None)._run(call, targets)  # which was not known before the model reported them
+            # Which was not known before. What the first run kept must not lie beside what the second keeps.
+            del context, sources, books, output, numbers, nodes, embeddings
+            return replace(self, plan=None)._run(call, targets)
         cut = sources.leaves if INPUTS in self.places or not embeddings else embeddings
         if books is not None and cut is embeddings:
             for x in cut.values():
@@ -184,9 +187,9 @@ class _Split(NamedTuple):
 
 
 def device_of(model: nn.Module, call: Inputs) -> torch.device:
-    """Return where the model computes: where its first parameter lies, or else its first input."""
-    first = next(model.parameters(), None)
-    return next(iter(call.features().values())).device if first is None else first.device
+    """Return where the model computes: on the first GPU that holds a part of it, or where its first part lies."""
+    devices = dict.fromkeys(one.device for one in (*model.parameters(), *call.features().values()))
+    return next((one for one in devices if one.type == "cuda"), next(iter(devices)))
 
 
 def _by_sample(values: Tensor, books: Books) -> Tensor:

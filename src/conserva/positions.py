@@ -12,6 +12,7 @@ from .inputs import Inputs, parameters_of
 
 _KEEP = "logits_to_keep"
 _TOKENS = ("input_ids", "inputs_embeds")
+_DECODER_TOKENS = ("decoder_input_ids", "decoder_inputs_embeds")
 
 Entry: TypeAlias = tuple[int, int]
 """An index into a sample's logits: a position, and a token."""
@@ -24,7 +25,7 @@ def only_explained(model: nn.Module, call: Inputs, targets: Sequence[Any]) -> tu
     tuple (position, token) that exists.
     """
     as_given = call, list(targets)
-    tokens, size = _tokens(call), _vocabulary(model)
+    tokens, size = _tokens(model, call), _vocabulary(model)
     if tokens is None or size is None or call.batch_dim or not _can_keep(model, call):
         return as_given
     entries = [_entries(target, call.samples(), tokens.shape[1], size) for target in targets]
@@ -38,12 +39,13 @@ def only_explained(model: nn.Module, call: Inputs, targets: Sequence[Any]) -> tu
     return call.with_(**{_KEEP: kept}), moved
 
 
-def _tokens(call: Inputs) -> Tensor | None:
-    """Return the main input of a language model: one row of tokens for each sample."""
+def _tokens(model: nn.Module, call: Inputs) -> Tensor | None:
+    """Return the tokens that a language model scores the followers of: one row for each sample, its decoder's first."""
     given = dict(call.kwargs)
     if call.args:
         given[call.first] = call.args[0]
-    found = [given[name] for name in _TOKENS if isinstance(given.get(name), Tensor)]
+    names = _DECODER_TOKENS if set(_DECODER_TOKENS) & set(parameters_of(model)) else _TOKENS
+    found = [given[name] for name in names if isinstance(given.get(name), Tensor)]
     return found[0] if len(call.args) <= 1 and len(found) == 1 and found[0].dim() > 1 else None
 
 

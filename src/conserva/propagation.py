@@ -47,6 +47,7 @@ class Propagation(TorchFunctionMode):
         self.coverage = Coverage()
         self.functions = Functions()
         self.keeper: Keeper | None = None
+        self.is_lean = True  # fused attention keeps the mask as it is given, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
         self._asks_for_parameters = books is not None or rules.linear != "zero"
         self._readers: dict[Any, Reader] = {}
@@ -127,7 +128,8 @@ class Propagation(TorchFunctionMode):
         `torch.autograd.grad` is a torch call itself and would pop the context, so the engine is called directly.
         """
         engine = torch.autograd.Variable._execution_engine
-        with self, self.coverage.paused():
+        # A user's autocast is for the forward pass: gradients have the types that it left.
+        with self, self.coverage.paused(), torch.autocast(output.device.type, enabled=False):
             return engine.run_backward(
                 (output,), (torch.ones_like(output),), keep, False, tuple(inputs), allow_unreachable=True,
                 accumulate_grad=False,

@@ -57,7 +57,8 @@ class Sources:
         return self._add_leaf(found[0], rows) if found else rows
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
-        leaf = self.leaves[_free_name(name, self.leaves)] = x.detach().requires_grad_()
+        own = x.clone() if x.is_inference() else x.detach()
+        leaf = self.leaves[_free_name(name, self.leaves)] = own.requires_grad_()
         return leaf.clone()  # models may work on it in place, which a leaf does not allow
 
     def missing(self) -> str:

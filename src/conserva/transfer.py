@@ -19,7 +19,10 @@ class Transfer:
         self._arrived: torch.cuda.Event | None = None
         if device.type == "cuda":
             # Only a copy to page-locked memory lets the host go on meanwhile.
-            host = torch.empty(self._packed.shape, dtype=wide, pin_memory=True)
+            try:
+                host = torch.empty(self._packed.shape, dtype=wide, pin_memory=True)
+            except RuntimeError:
+                return  # none to be had: `read` will copy
             self._packed = host.copy_(self._packed, non_blocking=True)
             self._arrived = torch.cuda.current_stream(device).record_event()
 

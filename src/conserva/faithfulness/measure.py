@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..batches import out_of_memory
 from ..errors import Error, NotApplicable
+from ..memory import out_of_memory
 from ..methods import Attribution, Method
 from ..tasks.task import Task
 from .protocol import Plan, Protocol, plan

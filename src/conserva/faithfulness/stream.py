@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..batches import out_of_memory
 from ..errors import Error
+from ..memory import out_of_memory
 from ..operations.live import in_float32
 from ..tasks.task import Rows, Task
 

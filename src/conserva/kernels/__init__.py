@@ -15,7 +15,11 @@ def at_hand(device: torch.device) -> bool:
 
 @functools.cache
 def _at_hand(index: int | None) -> bool:
-    if torch.version.hip or importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability(index)[0] < 8:
+    if (
+        torch.version.hip
+        or importlib.util.find_spec("triton") is None
+        or torch.cuda.get_device_capability(index)[0] < 8
+    ):
         return False
     try:
         return importlib.util.find_spec("triton.tools.tensor_descriptor") is not None

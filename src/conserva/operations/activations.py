@@ -109,6 +109,8 @@ def power(context: Propagation, function: Callable[..., Any], input: Any, expone
 def square(context: Propagation, function: Callable[..., Any], input: Any, *exponent: float, **kwargs: Any) -> Any:
     """Read `square` and `pow(2)`."""
     plain = context.rules.activation == "ratio" and not kwargs and live(input) and known_trail(input) is None
+    # Autocast makes powers in float32, and products not.
+    plain = plain and not torch.is_autocast_enabled(input.device.type)
     if not plain or (context.keeper is not None and context.keeper.is_large(input)):
         return activation(context, function, input, *exponent, **kwargs)
     context.meet("activation", function)

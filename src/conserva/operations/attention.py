@@ -47,7 +47,7 @@ def fused_attention(
             query, key = frozen(query), frozen(key)
             attn_mask = frozen(attn_mask) if live(attn_mask) else attn_mask
             query, key, value = in_autocast(query, key, value)
-            out, path = None, "plain: a tensor of it is changed in place"
+            out, path = None, "plain: nothing is fused in this pass"
             if context.is_lean:
                 out, path = attend(query, key, value, attn_mask, is_causal, kwargs.get("scale"), context.keeper)
             context.meet("attention", function, path)

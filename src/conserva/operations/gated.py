@@ -184,11 +184,14 @@ class _Gathered:
 
 def _in_rows(kept: Sequence[Tensor | None], device: torch.device) -> list[Tensor | None]:
     """Bring back what was kept, each tensor once, as a matrix."""
-    back: dict[tuple[int, torch.Size], Tensor] = {}
+    back: dict[object, Tensor] = {}
+    found: list[Tensor | None] = []
     for x in kept:
-        if x is not None and (x.data_ptr(), x.shape) not in back:
-            back[x.data_ptr(), x.shape] = Keeper.unpack(x, device).reshape(-1, x.shape[-1])
-    return [None if x is None else back[x.data_ptr(), x.shape] for x in kept]
+        key = None if x is None else (x.data_ptr(), x.shape, x.stride(), x.dtype)
+        if x is not None and key not in back:
+            back[key] = Keeper.unpack(x, device).reshape(-1, x.shape[-1])
+        found.append(None if x is None else back[key])
+    return found
 
 
 def _fuse(value: Tensor, back: Back, *factors: Factor) -> Tensor:

@@ -85,8 +85,11 @@ def layer_norm(
     if context.meet("norm", function) == "gradient":
         out = function(input, normalized_shape, weight, bias, eps)
     else:
-        x = input.float() if torch.is_autocast_enabled(input.device.type) else input
-        out = FrozenLayerNorm.apply(x, list(normalized_shape), weight, bias, eps)
+        given: tuple[Any, ...] = (input, weight, bias)
+        if input.is_cuda and torch.is_autocast_enabled("cuda"):  # which norms in float32, unlike a CPU's
+            given = tuple(x.float() if isinstance(x, Tensor) else x for x in given)
+        x, scale, offset = given
+        out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset, eps)
     if bias is not None:
         context.book(out, bias)
     return out

@@ -54,7 +54,7 @@ def _is_worth_a_look(mask: Tensor) -> bool:
 def _band(mask: Tensor) -> Band | None:
     """Return the band that a mask is. It is looked at once: layers are given the same tensor, or views of it."""
     owner = mask if mask._base is None else mask._base
-    known: dict[object, Band | None] = _bands.setdefault(owner, {})
+    known: dict[object, Band | None] = _bands.setdefault(owner, {})  # type: ignore[no-untyped-call]
     key = (mask.storage_offset(), mask.shape, mask.stride(), mask._version)
     if key not in known:
         known[key] = find_band(mask)

@@ -104,7 +104,8 @@ def _left_to_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | Non
             return "not a batch of heads"
     if not query.numel() or not key.numel() or not value.numel():
         return "empty"
-    drowns = query.device.type == "cpu" and mask is not None and mask.dtype != torch.bool  # see below: torch's own fails
+    # Where scores may drown in a mask, torch's own gradient on a CPU gives every key the weight 1.
+    drowns = query.device.type == "cpu" and mask is not None and mask.dtype != torch.bool
     if query.shape[2] < SHORT.get(query.device.type, 0) and not drowns:
         return "short"
     device, largest = query.device.type, max(query.shape[-1], value.shape[-1])
