@@ -3,7 +3,7 @@
 `python benchmarks/throughput.py` times every contender in interleaved rounds, all with the same attention (`sdpa`, then
 `eager`), and writes benchmarks/results/throughput.json. Then `conserva.explain` is held against two plain loops over
 texts of mixed length: one that has its padded batches ready, the very ones that `explain` makes, and one that starts
-from texts, as `explain` does. `--tiny` takes a model that a CPU can carry.
+from texts, as `explain` does; and over texts of one length, whose batches have one shape. `--tiny` takes a model that a CPU can carry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=9)
     options.add_argument("--batch", type=int, help="64; tiny: 4")
     options.add_argument("--tokens", type=int, help="128; tiny: 16")
-    options.add_argument("--texts", type=int, help="how many texts of mixed length: 2048; tiny: 40")
+    options.add_argument(
+        "--texts", type=int, help="how many texts of mixed length, and a quarter of one length: 12,800; tiny: 40"
+    )
     options.add_argument("--tiny", action="store_true", help="a tiny model, the default without a GPU")
     options.add_argument("--out", type=Path, default=timing.RESULTS, help="the folder of the results")
     given = options.parse_args()
@@ -45,7 +47,7 @@ def main() -> None:
         options.error("a tiny model says nothing about BERT-base: name a folder for its results with --out")
     batch, tokens, texts = given.batch, given.tokens, given.texts
     batch, tokens, texts = (batch or 4, tokens or 16, texts or 40) if given.tiny else (
-        batch or 64, tokens or 128, texts or 2048
+        batch or 64, tokens or 128, texts or 12_800
     )  # fmt: skip
     record: dict[str, Any] = {
         "machine": timing.machine(device),
@@ -60,7 +62,11 @@ def main() -> None:
         per_second(found, batch)
         timing.show(f"{batch} x {tokens}, {attention}", found, GI)
         record[attention] = {"contenders": found, "to GI": timing.ratios(found, GI)}
-    record["explain"] = mixed(bert(given.tiny, "sdpa", device), texts, given.rounds, device)
+    model, few = bert(given.tiny, "sdpa", device), min(given.rounds, 3)
+    record["explain"] = {
+        "alike": streamed(model, texts // 4, few, device, (tokens, tokens)),
+        "mixed": streamed(model, texts, few, device, (6, max(7, tokens // 2))),
+    }
     timing.write(given.out / "throughput.json", record)
 
 
@@ -117,12 +123,14 @@ class Recording(conserva.Text):
         return self.made[-1]
 
 
-def mixed(model: nn.Module, count: int, rounds: int, device: torch.device) -> dict[str, Any]:
-    """Measure `conserva.explain` on texts of 4 to 126 words, and plain loops over the same."""
+def streamed(
+    model: nn.Module, count: int, rounds: int, device: torch.device, tokens: tuple[int, int]
+) -> dict[str, Any]:
+    """Measure `conserva.explain` on texts of so many tokens, and plain loops over the same."""
     words = [f"w{i}" for i in range(2000)]
     draw = random.Random(0)
-    longest = 126 if device.type == "cuda" else 30
-    texts = [" ".join(draw.choices(words, k=draw.randint(4, longest))) for _ in range(count)]
+    shortest, longest = tokens[0] - 2, tokens[1] - 2  # less what BERT puts around a text
+    texts = [" ".join(draw.choices(words, k=draw.randint(shortest, longest))) for _ in range(count)]
     tokenizer = word_tokenizer(words)
     frozen = ways.without_gradients(model)
     recording = Recording(model, tokenizer)
@@ -148,6 +156,10 @@ def mixed(model: nn.Module, count: int, rounds: int, device: torch.device) -> di
         "GI, from texts": from_texts,
         "conserva.explain ah+ln": partial(conserva.explain, task, texts, target=TARGET),
         "conserva.explain exact": partial(conserva.explain, task, texts, target=TARGET, method="exact"),
+        "conserva.explain ah+ln, replayed": partial(conserva.explain, task, texts, target=TARGET, replay=True),
+        "conserva.explain exact, replayed": partial(
+            conserva.explain, task, texts, target=TARGET, method="exact", replay=True
+        ),
     }
     found = timing.compare(contenders, rounds, device)
     per_second(found, count)

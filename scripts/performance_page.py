@@ -276,20 +276,29 @@ def throughput(found: Found) -> list[str]:
         [name, *(_rate(found[kind]["contenders"].get(name), found[kind]["contenders"][GI]) for kind in kinds)]
         for name in names
     ]
-    texts = found["explain"]
-    low, high = texts["tokens"]
-    rows = [[name, _rate(one, texts["contenders"]["GI, from texts"])] for name, one in texts["contenders"].items()]
+    streams = list(found["explain"].values())
+    ways = list(streams[0]["contenders"])
+    rows = [
+        [way, *(_rate(one["contenders"].get(way), one["contenders"]["GI, from texts"]) for one in streams)]
+        for way in ways
+    ]
     return [
         "## Many short texts",
         f"{found['model']} with random weights, {found['batch']} texts of {found['tokens']} tokens at once: "
         f"explanations a second, and as multiples of GI's. {_made_with(found['machine'])}",
         table(["", *kinds], cells),
         *_reasons([found[kind]["contenders"] for kind in kinds]),
-        f"`conserva.explain` on {texts['texts']:,} texts of {low} to {high} tokens in {texts['batches']} padded "
-        "batches, against plain loops over the same batches. It starts from texts and ends in Explanations; `GI, from "
-        "texts` starts there too and ends in lists of numbers. Multiples are of that.",
-        table(["", "texts a second"], rows),
+        "`conserva.explain` on many texts, against plain loops over the same padded batches: texts a second. It starts "
+        "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. Multiples "
+        "are of that. `replayed` is `replay=True`: batches of a shape that comes often run as a CUDA graph.",
+        table(["", *map(_stream, streams)], rows),
     ]  # fmt: skip
+
+
+def _stream(found: Found) -> str:
+    low, high = found["tokens"]
+    long = f"{low}" if low == high else f"{low} to {high}"
+    return f"{found['texts']:,} texts of {long} tokens, {found['batches']} batches"
 
 
 def _rate(one: Found | None, unit: Found) -> str:
