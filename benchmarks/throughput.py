@@ -1,9 +1,9 @@
 """Explanations a second: BERT-base with random weights, 64 texts of 128 tokens, in bfloat16 on a GPU.
 
 `python benchmarks/throughput.py` times every contender in interleaved rounds, all with the same attention (`sdpa`, then
-`eager`), and writes benchmarks/results/throughput.json. Then `conserva.explain` is held against two plain loops over
-texts of mixed length: one that has its padded batches ready, the very ones that `explain` makes, and one that starts
-from texts, as `explain` does; and over texts of one length, whose batches have one shape. `--tiny` takes a model that a CPU can carry.
+`eager`), and writes benchmarks/results/throughput.json. Then `conserva.explain` runs over many texts, of one length and
+of mixed lengths, beside two plain loops of Gradient x Input: one that has its padded batches ready, the very ones that
+`explain` makes, and one that starts from texts, as `explain` does. `--tiny` takes a model that a CPU can carry.
 """
 
 from __future__ import annotations

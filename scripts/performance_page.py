@@ -289,8 +289,8 @@ def throughput(found: Found) -> list[str]:
         table(["", *kinds], cells),
         *_reasons([found[kind]["contenders"] for kind in kinds]),
         "`conserva.explain` on many texts, against plain loops over the same padded batches: texts a second. It starts "
-        "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. Multiples "
-        "are of that. `replayed` is `replay=True`: batches of a shape that comes often run as a CUDA graph.",
+        "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. "
+        "Multiples are of it. `replayed` is `replay=True`: batches of a shape that comes often run as a CUDA graph.",
         table(["", *map(_stream, streams)], rows),
     ]  # fmt: skip
 

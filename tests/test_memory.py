@@ -130,7 +130,7 @@ def test_a_plan_that_is_none_is_refused(given: object) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("cuda", [(0.08, 0.5), (0, 0.25), (0, 0)]), ("cpu", [(0.5, math.inf), (0, math.inf)])],
+    [("cuda", [(0.08, 0.3), (0, 0.15), (0, 0)]), ("cpu", [(0.5, math.inf), (0, math.inf)])],
 )
 def test_auto_becomes_leaner_step_by_step(kind: str, expected: list[tuple[float, float]]) -> None:
     assert [(plan.whole, plan.device) for plan in memory.plans("auto", torch.device(kind))] == expected
