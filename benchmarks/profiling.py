@@ -17,12 +17,12 @@ ATTENTION_FORWARD, ATTENTION_BACKWARD = "attention forward", "attention backward
 PRODUCTS, ELEMENTWISE, OTHER, IDLE = "matrix products", "elementwise", "other", "idle"
 
 GROUPS = (
-    (ATTENTION_BACKWARD, r"values_gradient|live_rows|flash_bwd|flash.*backward|bprop|fmha.*(bwd|backward|cutlassB)|"
+    (ATTENTION_BACKWARD, r"values_gradient|_prepare|flash_bwd|flash.*backward|bprop|fmha.*(bwd|backward|cutlassB)|"
                          r"attention.*backward"),
     (ATTENTION_FORWARD, r"flash_fwd|flash|fprop|fmha|attention"),
     (PRODUCTS, r"gemm|nvjet|cutlass|cublas|xmma|gemv|splitk|aten::(mm|bmm|addmm|matmul|linear|baddbmm)$"),
-    (ELEMENTWISE, r"elementwise|triton|reduce|cat|copy|softmax|norm|index|gather|embedding|fill|mul|add|silu|pow|mean|"
-                  r"rsqrt|neg|cos|sin|sum|div|sub|arange|memcpy|memset"),
+    (ELEMENTWISE, r"elementwise|triton|gate_gradients|reduce|cat|copy|softmax|norm|index|gather|embedding|fill|mul|"
+                  r"add|silu|pow|mean|rsqrt|neg|cos|sin|sum|div|sub|arange|memcpy|memset"),
 )  # fmt: skip
 """A group has the kernels whose names match it and none before it."""
 

@@ -55,6 +55,14 @@ def test_what_is_gone_no_longer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert keep.keeps_whole(of_bytes(400))
 
 
+def test_room_is_left_for_what_is_made_in_passing(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = keeper(monkeypatch, whole=0, device=0.9)
+    assert keep.pack(first := of_bytes(300)).data_ptr() == first.data_ptr()
+    assert keep.is_large(of_bytes(100))  # four of which will be there at once
+    assert keep.pack(second := of_bytes(200)).data_ptr() == second.data_ptr()
+    assert keep.pack(third := of_bytes(200)).data_ptr() != third.data_ptr()
+
+
 def test_small_tensors_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SMALL_BYTES", 100)
     keep = keeper(monkeypatch, whole=0, device=0)
@@ -130,7 +138,7 @@ def test_a_plan_that_is_none_is_refused(given: object) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("cuda", [(0.08, 0.3), (0, 0.15), (0, 0)]), ("cpu", [(0.5, math.inf), (0, math.inf)])],
+    [("cuda", [(0.08, 0.75), (0, 0.4), (0, 0)]), ("cpu", [(0.5, math.inf), (0, math.inf)])],
 )
 def test_auto_becomes_leaner_step_by_step(kind: str, expected: list[tuple[float, float]]) -> None:
     assert [(plan.whole, plan.device) for plan in memory.plans("auto", torch.device(kind))] == expected
@@ -298,3 +306,18 @@ def test_other_errors_are_not_taken_for_the_plans() -> None:
     with pytest.raises(RuntimeError, match="shapes do not match"):
         memory.within_memory("auto", CPU, run)
     assert len(runs) == 1
+
+
+def test_a_host_that_runs_out_of_memory_tries_the_next_plan_too() -> None:
+    plans: list[object] = []
+
+    def run(plan: Plan | None) -> str:
+        plans.append(plan)
+        if len(plans) == 1:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory")
+        return "done"
+
+    assert memory.within_memory("auto", CPU, run) == "done"
+    assert plans == list(memory.plans("auto", CPU))
+    with pytest.raises(conserva.Error, match="does not fit into the memory of cpu"):
+        memory.within_memory("whole", CPU, lambda plan: (_ for _ in ()).throw(MemoryError()))

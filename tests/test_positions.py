@@ -142,3 +142,34 @@ def test_a_relevance_that_is_not_finite_is_still_found() -> None:
         model.model.layers[1].mlp.down_proj.weight.fill_(math.inf)
     with pytest.raises(conserva.Error, match=r"layers\.1\.mlp"):
         conserva.relevance(model, tokens(), (1, 2))
+
+
+class Translates(nn.Module):
+    """Takes tokens of two lengths, and scores followers of the decoder's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 30)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.head
+
+    def forward(
+        self, input_ids: Tensor, decoder_input_ids: Tensor | None = None, logits_to_keep: int | Tensor = 0
+    ) -> Tensor:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("position", "moved"), [(3, True), (-4, True), (4, False), (-5, False), (8, False), (-9, False)]
+)
+def test_positions_of_a_decoder_are_counted_by_its_own_tokens(position: int, moved: bool) -> None:
+    model = Translates()
+    call = Inputs.of(model, {"input_ids": torch.ones(1, 9).long(), "decoder_input_ids": torch.ones(1, 4).long()})
+    assert ("logits_to_keep" in only_explained(model, call, [(position, 5)])[0].kwargs) == moved
+
+
+def test_a_decoder_whose_tokens_are_not_given_is_left_alone() -> None:
+    model = Translates()
+    call = Inputs.of(model, {"input_ids": torch.ones(1, 9).long()})
+    assert only_explained(model, call, [(0, 5)]) == (call, [(0, 5)])

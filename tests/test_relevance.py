@@ -375,3 +375,19 @@ def test_a_model_without_hidden_states_has_no_embedding_block() -> None:
     model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Flatten(), torch.nn.Linear(12, 2)).eval()
     with pytest.raises(conserva.Error, match="Sequential takes no output_hidden_states"):
         conserva.relevance(model, torch.tensor([[1, 2, 3]]), 0, rules="gi", at="embeddings")
+
+
+def test_numbers_made_in_inference_mode_are_explained() -> None:
+    model = bert()
+    with torch.inference_mode():
+        x = model.get_input_embeddings()(torch.randint(1, 90, (1, 5)))
+        found = conserva.relevance(model, {"inputs_embeds": x}, 1)
+    torch.testing.assert_close(found.scores(), conserva.relevance(model, {"inputs_embeds": x.clone()}, 1).scores())
+
+
+def test_a_model_in_bfloat16_under_autocast() -> None:
+    model, ids = bert().bfloat16(), {"input_ids": torch.randint(1, 90, (2, 5))}
+    with torch.autocast("cpu", torch.bfloat16):
+        found = conserva.relevance(model, ids, 1)
+        expected = model(**ids).logits[:, 1]
+    torch.testing.assert_close(found.output, expected.float(), rtol=1e-2, atol=1e-2)

@@ -32,9 +32,16 @@ _LEANER = (WHOLE, RECOMPUTE, OFFLOAD)
 _Result = TypeVar("_Result")
 
 
+IN_PASSING = 4
+"""How many tensors as large as the largest a gated MLP makes in passing: gate, its activation, up and their product."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Shares of the memory that was free at the start: for activations kept whole, and for all that is kept."""
+    """Shares of the memory that was free at the start: for activations kept whole, and for all that is kept.
+
+    Of the second, room for what a model makes in passing is left free.
+    """
 
     name: str
     whole: float
@@ -48,7 +55,7 @@ PLANS = {
 
 CHOICES = (AUTO, *PLANS)
 
-_AUTO_ON_CUDA = (Plan(AUTO, 0.08, 0.3), Plan(RECOMPUTE, 0, 0.15), PLANS[OFFLOAD])
+_AUTO_ON_CUDA = (Plan(AUTO, 0.08, 0.75), Plan(RECOMPUTE, 0, 0.4), PLANS[OFFLOAD])
 _AUTO_ON_HOST = (Plan(AUTO, 0.5, math.inf), PLANS[RECOMPUTE])
 
 
@@ -133,13 +140,16 @@ class Keeper:
         self.device = device
         self.leanest = WHOLE
         self._free: float | None = None
+        self._largest = 0
         self._whole, self._kept = Tally(), Tally()
         self._copies: dict[tuple[object, ...], tuple[StorageWeakRef, Tensor]] = {}
 
-    @staticmethod
-    def is_large(x: Tensor) -> bool:
+    def is_large(self, x: Tensor) -> bool:
         """Tell whether it is worth thinking about how to keep `x`."""
-        return x.numel() >= LARGE
+        large = x.numel() >= LARGE
+        if large and x.nbytes > self._largest:
+            self._largest = x.nbytes
+        return large
 
     def keeps_whole(self, x: Tensor) -> bool:
         """Tell whether there is room to keep an activation as it is; if so, it is counted."""
@@ -164,7 +174,7 @@ class Keeper:
         known = self._copies.get(place)
         if known is not None:
             return known[1]
-        if self._kept.has_room(x, self._limit(self.plan.device)):
+        if self._kept.has_room(x, self._limit(self.plan.device) - IN_PASSING * self._largest):
             self._kept.count(x)
             return x
         self._note(OFFLOAD)

@@ -188,8 +188,11 @@ class _Split(NamedTuple):
 
 def device_of(model: nn.Module, call: Inputs) -> torch.device:
     """Return where the model computes: on the first GPU that holds a part of it, or where its first part lies."""
-    devices = dict.fromkeys(one.device for one in (*model.parameters(), *call.features().values()))
-    return next((one for one in devices if one.type == "cuda"), next(iter(devices)))
+    given = next(iter(call.features().values())).device
+    first = next((one.device for one in model.parameters()), given)
+    if first.type == "cuda" or not torch.cuda.is_available():
+        return first
+    return next((one.device for one in model.parameters() if one.is_cuda), first)
 
 
 def _by_sample(values: Tensor, books: Books) -> Tensor:

@@ -17,73 +17,80 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 
+PREPARED = 128
+"""Queries that are prepared together; no block of queries is larger, so that all blocks are whole."""
+
 
 @triton.jit
-def _find_live_rows(
-    grad, first, last,
-    grad_b, grad_h, grad_q, grad_d,
-    heads, queries, size,
+def _prepare(
+    grad, lse, first, last, denominators,
+    grad_b, grad_h, grad_q, grad_d, lse_b, lse_h, lse_q,
+    heads, queries, rounded, size,
     BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Find the first and the last query whose gradient is not 0, for every head: what lies outside adds nothing."""
+    """Find the first and the last query of every head whose gradient is not 0: what lies outside adds nothing.
+
+    And bring the logarithms of the denominators to base 2, infinite for queries that are not there, so that the loops
+    have nothing to look after.
+    """
     block, batch, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows, columns = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, SIZE)
-    start = grad + batch.to(tl.int64) * grad_b + head.to(tl.int64) * grad_h
-    there = (rows < queries)[:, None] & (columns < size)[None, :]
-    x = tl.load(start + rows.to(tl.int64)[:, None] * grad_q + columns[None, :] * grad_d, mask=there, other=0.0)
+    batch_far, head_far, far, there = batch.to(tl.int64), head.to(tl.int64), rows.to(tl.int64), rows < queries
+    line = batch * heads + head
+    logs = tl.load(lse + batch_far * lse_b + head_far * lse_h + far * lse_q, mask=there, other=float("inf"))
+    # A query that sees no key takes nothing: its denominator is 0, and its logarithm must not meet another -inf.
+    logs = tl.where(logs == float("-inf"), float("inf"), logs) * LOG2_E
+    tl.store(denominators + line.to(tl.int64) * rounded + far, logs, mask=rows < rounded)
+    at = grad + batch_far * grad_b + head_far * grad_h + far[:, None] * grad_q + columns[None, :] * grad_d
+    x = tl.load(at, mask=there[:, None] & (columns < size)[None, :], other=0.0)
     alive = tl.max((x != 0).to(tl.int32), 1)  # nan is not 0 either, and must be seen
-    row = batch * heads + head
-    tl.atomic_min(first + row, tl.min(tl.where(alive > 0, rows, queries)))
-    tl.atomic_max(last + row, tl.max(tl.where(alive > 0, rows + 1, 0)))
+    tl.atomic_min(first + line, tl.min(tl.where(alive > 0, rows, queries)))
+    tl.atomic_max(last + line, tl.max(tl.where(alive > 0, rows + 1, 0)))
 
 
 @triton.jit
 def _add_queries(
-    total, k, query, grad, lse, mask, batch, head, start, end, columns, mask_q, mask_k, queries, keys, scale, window,
+    total, k, query, grad, denominators, mask, batch, head, start, end, columns, mask_q, mask_k, queries, keys, scale,
+    window,
     BLOCK_Q: tl.constexpr, SIZE: tl.constexpr, VALUE_SIZE: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, BOUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add what the queries from `start` to `end` of one head give to a block of values."""
     for row in range(start, end, BLOCK_Q):
+        row = tl.multiple_of(row, BLOCK_Q)
         rows = row + tl.arange(0, BLOCK_Q)
         q = query.load([batch, head, row, 0]).reshape(BLOCK_Q, SIZE)
         g = grad.load([batch, head, row, 0]).reshape(BLOCK_Q, VALUE_SIZE)
-        if BOUND:  # noqa: SIM108 - Triton compiles one of the two
-            denominator = tl.load(lse + rows, mask=rows < queries, other=float("inf"))
+        denominator = tl.load(denominators + rows)
+        scores = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+        if MASK == "none":
+            probabilities = tl.math.exp2(scores * scale - denominator[None, :])
         else:
-            denominator = tl.load(lse + rows)
-        # A query that sees no key takes nothing: its denominator is 0, and its logarithm must not meet another -inf.
-        denominator = tl.where(denominator == float("-inf"), float("inf"), denominator)
-        scores = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale
-        if MASK != "none":
             at = mask + rows.to(tl.int64)[None, :] * mask_q + columns.to(tl.int64)[:, None] * mask_k
             m = tl.load(at, mask=(rows < queries)[None, :] & (columns < keys)[:, None], other=0)
-        if MASK == "add":
-            scores += m.to(tl.float32) * LOG2_E
-        probabilities = tl.math.exp2(scores - (denominator * LOG2_E)[None, :])
-        if MASK == "add":
-            # Numbers so low that scores drown in them leave a query nothing to choose by: all keys alike.
-            probabilities = tl.where((denominator < -1e30)[None, :], 1.0 / keys, probabilities)
-        if MASK == "bool":
-            probabilities = tl.where(m != 0, probabilities, 0.0)
+            if MASK == "add":
+                probabilities = tl.math.exp2(scores * scale + m.to(tl.float32) * LOG2_E - denominator[None, :])
+                # Numbers so low that scores drown in them leave a query nothing to choose by: all keys alike.
+                probabilities = tl.where((denominator < -1e30)[None, :], 1.0 / keys, probabilities)
+            else:
+                probabilities = tl.where(m != 0, tl.math.exp2(scores * scale - denominator[None, :]), 0.0)
         if BOUND:
-            seen = (rows < queries)[None, :] & (columns < keys)[:, None]
+            distance = rows[None, :] - columns[:, None]
             if CAUSAL:
-                seen = seen & (columns[:, None] <= rows[None, :])
+                probabilities = tl.where(distance >= 0, probabilities, 0.0)
             if WINDOW:
-                seen = seen & (rows[None, :] - columns[:, None] < window)
+                probabilities = tl.where(distance < window, probabilities, 0.0)
                 if not CAUSAL:
-                    seen = seen & (columns[:, None] - rows[None, :] < window)
-            probabilities = tl.where(seen, probabilities, 0.0)
+                    probabilities = tl.where(-distance < window, probabilities, 0.0)
         total = tl.dot(probabilities.to(g.dtype), g, total, input_precision=PRECISION)
     return total
 
 
 @triton.jit
 def _values_gradient(
-    query, key, grad, lse, mask, first, last, out,
-    mask_b, mask_h, mask_q, mask_k, out_b, out_h, out_k, lse_b, lse_h,
-    heads, group, queries, keys, value_size, scale, window,
+    query, key, grad, denominators, mask, first, last, out,
+    mask_b, mask_h, mask_q, mask_k, out_b, out_h, out_k,
+    heads, group, queries, rounded, keys, value_size, scale, window,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SIZE: tl.constexpr, VALUE_SIZE: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -95,40 +102,41 @@ def _values_gradient(
     total = tl.zeros([BLOCK_K, VALUE_SIZE], dtype=tl.float32)
     for member in range(group):
         head = key_head * group + member
-        batch_far, head_far = batch.to(tl.int64), head.to(tl.int64)
-        l_at, m_at = lse + batch_far * lse_b + head_far * lse_h, mask + batch_far * mask_b + head_far * mask_h
-        start = tl.load(first + batch * heads + head)
-        end = tl.load(last + batch * heads + head)
+        line = batch * heads + head
+        d_at = denominators + line.to(tl.int64) * rounded
+        m_at = mask + batch.to(tl.int64) * mask_b + head.to(tl.int64) * mask_h
+        start, end = tl.load(first + line), tl.load(last + line)
         if CAUSAL:
             start = tl.maximum(start, low)
         if WINDOW:
             end = tl.minimum(end, low + BLOCK_K + window - 1)
             if not CAUSAL:
                 start = tl.maximum(start, low - window + 1)
-        start = start // BLOCK_Q * BLOCK_Q
         # Blocks that a bound may cut come first and last; those between lie wholly inside and need no look at it.
-        inner, outer = start, end // BLOCK_Q * BLOCK_Q
+        start, end = start // BLOCK_Q * BLOCK_Q, tl.cdiv(end, BLOCK_Q) * BLOCK_Q
+        inner, outer = start, end
         if CAUSAL:
             inner = tl.maximum(start, tl.cdiv(low + BLOCK_K - 1, BLOCK_Q) * BLOCK_Q)
         if WINDOW:
             outer = tl.minimum(outer, (low + window) // BLOCK_Q * BLOCK_Q)
             if not CAUSAL:
                 inner = tl.maximum(start, tl.cdiv(tl.maximum(low + BLOCK_K - window, 0), BLOCK_Q) * BLOCK_Q)
-        inner = tl.minimum(inner, tl.cdiv(end, BLOCK_Q) * BLOCK_Q)
+        inner = tl.minimum(inner, end)
         outer = tl.maximum(outer, inner)
         if CAUSAL or WINDOW:
             total = _add_queries(
-                total, k, query, grad, l_at, m_at, batch, head, start, inner, columns, mask_q, mask_k, queries, keys,
+                total, k, query, grad, d_at, m_at, batch, head, start, inner, columns, mask_q, mask_k, queries, keys,
                 scale, window, BLOCK_Q, SIZE, VALUE_SIZE, CAUSAL, WINDOW, MASK, True, PRECISION,
             )  # fmt: skip
         total = _add_queries(
-            total, k, query, grad, l_at, m_at, batch, head, inner, outer, columns, mask_q, mask_k, queries, keys,
+            total, k, query, grad, d_at, m_at, batch, head, inner, outer, columns, mask_q, mask_k, queries, keys,
             scale, window, BLOCK_Q, SIZE, VALUE_SIZE, CAUSAL, WINDOW, MASK, False, PRECISION,
         )  # fmt: skip
-        total = _add_queries(
-            total, k, query, grad, l_at, m_at, batch, head, outer, end, columns, mask_q, mask_k, queries, keys,
-            scale, window, BLOCK_Q, SIZE, VALUE_SIZE, CAUSAL, WINDOW, MASK, True, PRECISION,
-        )  # fmt: skip
+        if WINDOW:
+            total = _add_queries(
+                total, k, query, grad, d_at, m_at, batch, head, outer, end, columns, mask_q, mask_k, queries, keys,
+                scale, window, BLOCK_Q, SIZE, VALUE_SIZE, CAUSAL, WINDOW, MASK, True, PRECISION,
+            )  # fmt: skip
     across = tl.arange(0, VALUE_SIZE)
     at = out + batch.to(tl.int64) * out_b + key_head.to(tl.int64) * out_h
     at += columns.to(tl.int64)[:, None] * out_k + across[None, :]
@@ -190,6 +198,8 @@ def values_gradient(
     out = torch.empty(batch, keys, key_heads, value_size, dtype=grad.dtype, device=grad.device).transpose(1, 2)
     first = torch.full((batch, heads), queries, dtype=torch.int32, device=grad.device)
     last = torch.zeros((batch, heads), dtype=torch.int32, device=grad.device)
+    rounded = triton.cdiv(queries, PREPARED) * PREPARED
+    denominators = torch.empty(batch, heads, rounded, dtype=torch.float32, device=grad.device)
     padded, padded_value = (max(16, triton.next_power_of_2(one)) for one in (size, value_size))
     cut = blocks or blocks_for(max(padded, padded_value), query.dtype)
     kind, numbers = "none", lse
@@ -199,15 +209,16 @@ def values_gradient(
         numbers = (mask.view(torch.uint8) if kind == "bool" else mask).expand(batch, heads, queries, keys)
         mask_strides = numbers.stride()
     grad = _aligned(grad)
-    _find_live_rows[(triton.cdiv(queries, 128), batch, heads)](
-        grad, first, last, *grad.stride(), heads, queries, value_size, BLOCK=128, SIZE=padded_value
-    )
+    _prepare[(rounded // PREPARED, batch, heads)](
+        grad, lse, first, last, denominators, *grad.stride(), *lse.stride(),
+        heads, queries, rounded, value_size, BLOCK=PREPARED, SIZE=padded_value,
+    )  # fmt: skip
     exact = query.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
     _values_gradient[(triton.cdiv(keys, cut.keys), key_heads, batch)](
         _blocks_of(_aligned(query), cut.queries, padded), _blocks_of(_aligned(key), cut.keys, padded),
-        _blocks_of(grad, cut.queries, padded_value), lse, numbers, first, last, out,
-        *mask_strides, *out.stride()[:3], *lse.stride()[:2],
-        heads, heads // key_heads, queries, keys, value_size, scale * math.log2(math.e), window,
+        _blocks_of(grad, cut.queries, padded_value), denominators, numbers, first, last, out,
+        *mask_strides, *out.stride()[:3],
+        heads, heads // key_heads, queries, rounded, keys, value_size, scale * math.log2(math.e), window,
         BLOCK_Q=cut.queries, BLOCK_K=cut.keys, SIZE=padded, VALUE_SIZE=padded_value,
         CAUSAL=is_causal, WINDOW=window > 0, MASK=kind, PRECISION="ieee" if exact else "tf32",
         num_warps=cut.warps, num_stages=cut.stages,
