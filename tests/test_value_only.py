@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -95,25 +96,28 @@ def test_equals_torch(case: tuple[dict[str, int], str, bool], dtype: torch.dtype
     assert float((found - wanted).float().norm()) <= TOLERANCE[dtype] * float(wanted.float().norm())
 
 
-def relevance_of(model: Any, inputs: Any, rules: str, monkeypatch: pytest.MonkeyPatch, short: int) -> Any:
-    monkeypatch.setattr(value_only, "SHORT", dict.fromkeys(("cpu", "cuda"), short))
-    return conserva.relevance(model, inputs, mixture, rules=rules)
+def left_to_torch(model: Any, inputs: Any, rules: str) -> Any:
+    """Explain with nothing fused."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["conserva.relevance"], "within_memory", lambda checkpoint, device, run: run(None))
+        return conserva.relevance(model, inputs, mixture, rules=rules)
 
 
 def paths(result: conserva.passes.Relevance) -> set[str]:
     return {met.path.partition(":")[0] for met in result.coverage if met.function == "scaled_dot_product_attention"}
 
 
+@pytest.mark.usefixtures("at_any_length")
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_every_architecture_gets_the_same_relevance(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_architecture_gets_the_same_relevance(model_type: str) -> None:
     specimen = next(one for one in WORKING if one.model_type == model_type)
     model, inputs = made(specimen)
     model.to(DEVICE)
     inputs = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in inputs.items()}
-    plain = relevance_of(model, inputs, "exact", monkeypatch, 10**9)
+    plain = left_to_torch(model, inputs, "exact")
     if not paths(plain):
         pytest.skip("no fused attention")
-    found = relevance_of(model, inputs, "exact", monkeypatch, 0)
+    found = conserva.relevance(model, inputs, mixture, rules="exact")
     assert paths(plain) == {"plain"}
     tolerance = 1e-9 if next(model.parameters()).dtype == torch.float64 and DEVICE == "cpu" else 1e-3
     for place, expected in plain.values.items():

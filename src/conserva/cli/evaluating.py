@@ -46,7 +46,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-reference", action="store_true", help="leave out the yardsticks")
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
-    parser.add_argument("--batch-tokens", type=int, help="tokens explained at once (default: what suits the device)")
+    parser.add_argument(
+        "--batch-tokens", type=int, help="tokens or nodes explained at once (default: what suits the device)"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}")
