@@ -385,21 +385,3 @@ def test_without_a_keeper_everything_stays_as_torch_keeps_it() -> None:
             y = F.silu(layer(x)) * layer(x)
         assert context.keeper is None
         assert not any("Fused" in node.name() for node in nodes(y))
-
-
-def test_a_gate_and_its_own_transpose_are_two_tensors() -> None:
-    class Square(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.inner, self.out = nn.Embedding(20, 8), nn.Linear(8, 6, bias=False), nn.Linear(6, 2)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            x = self.words(ids)
-            h = self.inner(x + F.scaled_dot_product_attention(x, x, x))
-            return self.out((F.silu(h) * h.mT).sum(1))
-
-    model, ids = Square().double().eval(), torch.randint(0, 20, (2, 6))
-    for rules in ("ah+ln", "exact"):
-        plain = explained(model, ids, 1, "plain", rules=rules)
-        for plan in ("whole", "recompute"):
-            assert_same(explained(model, ids, 1, plan, rules=rules), plain)

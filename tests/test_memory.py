@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import conserva
 from conserva import memory
 from conserva.memory import Keeper, Plan
+from test_gated import assert_same, explained
 from tiny import bert, llama, tokens
 
 CPU = torch.device("cpu")
@@ -321,3 +322,21 @@ def test_a_host_that_runs_out_of_memory_tries_the_next_plan_too() -> None:
     assert plans == list(memory.plans("auto", CPU))
     with pytest.raises(conserva.Error, match="does not fit into the memory of cpu"):
         memory.within_memory("whole", CPU, lambda plan: (_ for _ in ()).throw(MemoryError()))
+
+
+def test_a_gate_and_its_own_transpose_are_two_tensors() -> None:
+    class Square(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.inner, self.out = nn.Embedding(20, 8), nn.Linear(8, 6, bias=False), nn.Linear(6, 2)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.words(ids)
+            h = self.inner(x + F.scaled_dot_product_attention(x, x, x))
+            return self.out((F.silu(h) * h.mT).sum(1))
+
+    model, ids = Square().double().eval(), torch.randint(0, 20, (2, 6))
+    for rules in ("ah+ln", "exact"):
+        plain = explained(model, ids, 1, "plain", rules=rules)
+        for plan in ("whole", "recompute"):
+            assert_same(explained(model, ids, 1, plan, rules=rules), plain)
