@@ -145,12 +145,13 @@ def _values_gradient(
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the work is cut: queries and keys a block, warps and pipeline stages a program."""
+    """How the work is cut: queries and keys a block, warps, pipeline stages and most registers a program."""
 
     queries: int
     keys: int
     warps: int
     stages: int
+    registers: int | None = None
 
 
 def blocks_for(size: int, dtype: torch.dtype) -> Blocks:
@@ -159,7 +160,8 @@ def blocks_for(size: int, dtype: torch.dtype) -> Blocks:
         return Blocks(32, 64 if size <= 64 else 32, 4, 1)
     if size <= 64:
         return Blocks(128, 64, 4, 3)
-    return Blocks(32, 128, 8, 3) if size <= 128 else Blocks(32, 64, 4, 2)
+    # With 128 registers two programs run on a multiprocessor, the one's products beside the other's exponentials.
+    return Blocks(32, 128, 8, 3, 128) if size <= 128 else Blocks(32, 64, 4, 2)
 
 
 def values_gradient(
@@ -221,7 +223,7 @@ def values_gradient(
         heads, heads // key_heads, queries, rounded, keys, value_size, scale * math.log2(math.e), window,
         BLOCK_Q=cut.queries, BLOCK_K=cut.keys, SIZE=padded, VALUE_SIZE=padded_value,
         CAUSAL=is_causal, WINDOW=window > 0, MASK=kind, PRECISION="ieee" if exact else "tf32",
-        num_warps=cut.warps, num_stages=cut.stages,
+        num_warps=cut.warps, num_stages=cut.stages, maxnreg=cut.registers,
     )  # fmt: skip
     return out
 
