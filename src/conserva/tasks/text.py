@@ -147,7 +147,7 @@ class Text(Task):
         }
 
     def padded(self, length: int) -> int:
-        """Return a length rounded up on a GPU: few shapes, for which kernels are planned once, and which replays know."""
+        """Return a length rounded up on a GPU: kernels are planned anew for every shape, and replays know few."""
         on_gpu = next(self.model.parameters()).is_cuda and self.tokenizer.pad_token_id is not None
         return min(-(-length // ROUNDED_TO) * ROUNDED_TO, max(length, self.longest)) if on_gpu else length
 
