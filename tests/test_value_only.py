@@ -103,6 +103,18 @@ def left_to_torch(model: Any, inputs: Any, rules: str) -> Any:
         return conserva.relevance(model, inputs, mixture, rules=rules)
 
 
+def on_device(model: Any, inputs: Any) -> tuple[Any, Any]:
+    """Return both where they are tested; a GPU's kernel is there for float32, not for float64."""
+
+    def moved(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        return x.to(DEVICE, torch.float32) if DEVICE == "cuda" and x.is_floating_point() else x.to(DEVICE)
+
+    model = model.float() if DEVICE == "cuda" else model
+    return model.to(DEVICE), {name: moved(x) for name, x in inputs.items()}
+
+
 def paths(result: conserva.passes.Relevance) -> set[str]:
     return {met.path.partition(":")[0] for met in result.coverage if met.function == "scaled_dot_product_attention"}
 
@@ -112,8 +124,7 @@ def paths(result: conserva.passes.Relevance) -> set[str]:
 def test_every_architecture_gets_the_same_relevance(model_type: str) -> None:
     specimen = next(one for one in WORKING if one.model_type == model_type)
     model, inputs = made(specimen)
-    model.to(DEVICE)
-    inputs = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in inputs.items()}
+    model, inputs = on_device(model, inputs)
     plain = left_to_torch(model, inputs, "exact")
     if not paths(plain):
         pytest.skip("no fused attention")

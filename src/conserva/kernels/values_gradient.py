@@ -161,7 +161,7 @@ def blocks_for(size: int, dtype: torch.dtype) -> Blocks:
     if size <= 64:
         return Blocks(128, 64, 4, 3)
     # With 128 registers two programs run on a multiprocessor, the one's products beside the other's exponentials.
-    return Blocks(32, 128, 8, 3, 128) if size <= 128 else Blocks(32, 64, 4, 2)
+    return Blocks(64, 128, 8, 2, 128) if size <= 128 else Blocks(32, 64, 4, 2)
 
 
 def values_gradient(
