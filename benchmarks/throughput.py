@@ -102,6 +102,9 @@ def batches(model: nn.Module, batch: int, tokens: int, device: torch.device) -> 
         "conserva ah+ln": partial(ways.ours, subject, "ah+ln"),
         "conserva exact": partial(ways.ours, subject, "exact"),
         "conserva ah+ln, with the ledger": partial(ways.ours, subject, "ah+ln", ledger=True),
+        "conserva ah+ln, replayed": ways.replayed(subject, "ah+ln"),
+        "conserva exact, replayed": ways.replayed(subject, "exact"),
+        "conserva exact, replayed, with the ledger": ways.replayed(subject, "exact", ledger=True),
     }
 
 

@@ -266,7 +266,8 @@ def test_a_folder_and_a_model_in_memory(tmp_path: Path, task: conserva.Text) -> 
     expected = conserva.explain(task, SENTENCE)
     for other in (loaded, in_memory):
         one = conserva.explain(other, SENTENCE)
-        assert one.scores == expected.scores
+        # Weights that lie elsewhere in memory may be summed in another order.
+        assert one.scores == pytest.approx(expected.scores, rel=1e-4, abs=1e-6)
         assert one.provenance == expected.provenance
     other = conserva.Text(bert(vocab_size=12000, max_position_embeddings=512), task.tokenizer)
     assert other.fingerprint != task.fingerprint

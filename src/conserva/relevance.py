@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any, overload
 
 import torch
@@ -15,6 +16,7 @@ from .ledger import Unbatchable
 from .memory import AUTO, Plan, within_memory
 from .passes import INPUTS, Pass, Relevance, device_of
 from .propagation import Propagation, as_rule_set
+from .replays import replayed
 from .rules import RuleSet
 from .targets import Target, of_sample
 
@@ -32,6 +34,7 @@ def relevance(
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
     checkpoint: str = ...,
+    replay: bool = ...,
 ) -> Relevance: ...
 
 
@@ -47,6 +50,7 @@ def relevance(
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
     checkpoint: str = ...,
+    replay: bool = ...,
 ) -> list[Relevance]: ...
 
 
@@ -62,6 +66,7 @@ def relevance(
     batch_dim: int = 0,
     trusted: Collection[str] = (),
     checkpoint: str = AUTO,
+    replay: bool = False,
 ) -> Relevance | list[Relevance]:
     """Split a model's output among its inputs.
 
@@ -91,6 +96,10 @@ def relevance(
         How what the gradient needs is kept: "whole" on the device; "recompute", where activations are made anew from
         what is smaller; "offload", where the rest goes to the host's memory; or "auto": whole while there is room, then
         leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
+    replay
+        Whether, on a GPU, inputs of a shape and a target that come often are recorded as a CUDA graph and replayed:
+        Python's share, most of the time of a short input, is gone. The graphs stay with the model, and hold memory. For
+        models that never wait for their own numbers; hooks run while a graph is recorded, and not in a replay.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
@@ -102,11 +111,18 @@ def relevance(
         raise Error("targets=[] asks for nothing: give at least one target.")
     places = [at] if isinstance(at, str) else list(at)
 
-    def run(plan: Plan | None) -> list[Relevance]:
-        return _explain(Pass(model, modules, rule_set, places, ledger, trusted, plan), call, wanted)
+    def explained(given: Inputs) -> list[Relevance]:
+        def run(plan: Plan | None) -> list[Relevance]:
+            return _explain(Pass(model, modules, rule_set, places, ledger, trusted, plan), given, wanted)
+
+        return within_memory(checkpoint, device_of(model, given), run)
 
     with torch.inference_mode(False), torch.enable_grad(), checks.together():
-        results = within_memory(checkpoint, device_of(model, call), run)
+        if replay:
+            how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
+            results = replayed(model, call, how, explained)
+        else:
+            results = explained(call)
     return results[0] if targets is None else results
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,33 @@ class EncodedText(Encoded):
     """A text as the model sees it: its tokens, which of them the tokenizer added, and the words they belong to."""
 
     ids: tuple[int, ...]
-    spans: tuple[tuple[int, int] | None, ...]
-    """The characters of the text that each token stands for; None for one that the tokenizer added, and for all tokens
-    of a tokenizer that does not tell."""
+    part: Any = field(default=None, repr=False, compare=False)
+    """What a fast tokenizer knows of the text."""
+
+    @property
+    def spans(self) -> tuple[tuple[int, int] | None, ...]:
+        """The characters that each token stands for; None for one that the tokenizer added, and if it does not tell."""
+        if self.part is None:
+            return (None,) * len(self)
+        return tuple(None if own else span for span, own in zip(self.part.offsets, self.special, strict=True))
 
     @property
     def key(self) -> str:
         return str(self.ids)
+
+
+class _TokenTexts(dict[int, str]):
+    """What tokens stand for, looked up once each: byte-level tokenizers write letters in a code of their own."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token_id: int) -> str:
+        token = self._tokenizer.convert_ids_to_tokens([token_id])[0]
+        plain = self._tokenizer.convert_tokens_to_string([token]).strip()
+        self[token_id] = plain if plain and "\ufffd" not in plain else str(token)
+        return self[token_id]
 
 
 class Text(Task):
@@ -51,7 +72,7 @@ class Text(Task):
         if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
             raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
         self.tokenizer = tokenizer
-        self._token_texts: dict[int, str] = {}
+        self._token_texts = _TokenTexts(tokenizer)
 
     @property
     def longest(self) -> int:
@@ -94,7 +115,8 @@ class Text(Task):
             return []
         most = self.longest if truncate else None
         # Not verbose: of texts that are too long it speaks itself, below.
-        found = self.tokenizer(list(texts), truncation=truncate, max_length=most, verbose=False)
+        asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        found = self.tokenizer(list(texts), truncation=truncate, max_length=most, **asked)
         added = set(self.tokenizer.all_special_ids)
         parts = found.encodings if getattr(found, "is_fast", False) else [None] * len(texts)
         return [
@@ -109,23 +131,12 @@ class Text(Task):
                 f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {self.longest}: shorten it, "
                 "or let it be cut with truncate=True (--truncate)."
             )
-        special = tuple([token in added for token in ids])
+        special = tuple(map(added.__contains__, ids))
         if all(special):
             raise Error(f"text={text!r} holds nothing that the tokenizer knows: there is nothing to explain.")
-        words: Sequence[int | None] = range(len(ids))
-        spans: tuple[tuple[int, int] | None, ...] = (None,) * len(ids)
-        if part is not None:
-            words = part.word_ids
-            spans = tuple([None if own else span for span, own in zip(part.offsets, special, strict=True)])
-        return EncodedText(text, tuple(map(self._token_text, ids)), special, tuple(words), tuple(ids), spans)
-
-    def _token_text(self, token_id: int) -> str:
-        """Return what a token stands for: byte-level tokenizers write letters in a code of their own."""
-        if token_id not in self._token_texts:
-            token = self.tokenizer.convert_ids_to_tokens([token_id])[0]
-            plain = self.tokenizer.convert_tokens_to_string([token]).strip()
-            self._token_texts[token_id] = plain if plain and "\ufffd" not in plain else str(token)
-        return self._token_texts[token_id]
+        words: Sequence[int | None] = range(len(ids)) if part is None else part.word_ids
+        tokens = tuple(map(self._token_texts.__getitem__, ids))
+        return EncodedText(text, tokens, special, tuple(words), tuple(ids), part)
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
         return mask_of(self.tokenizer, given, preferred)
@@ -159,8 +170,10 @@ class Text(Task):
         if pad is None and any(len(one) < width for one in encoded):
             raise Error(f"The tokenizer of {self.name} has no pad token: explain one text at a time.")
         device = next(self.model.parameters()).device
-        rows = [list(one.ids) + [pad or 0] * (width - len(one)) for one in encoded]
-        real = [[1] * len(one) + [0] * (width - len(one)) for one in encoded]
-        inputs = {"input_ids": torch.tensor(rows), "attention_mask": torch.tensor(real)}
+        lengths = np.array([len(one) for one in encoded])
+        real = np.arange(width) < lengths[:, None]
+        rows = np.full(real.shape, pad or 0)
+        rows[real] = np.fromiter(chain.from_iterable(one.ids for one in encoded), np.int64, int(lengths.sum()))
+        inputs = {"input_ids": torch.from_numpy(rows), "attention_mask": torch.from_numpy(real.astype(np.int64))}
         # Other copies would wait for all that the device has to do.
         return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}

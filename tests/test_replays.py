@@ -1,0 +1,184 @@
+"""Relevance by recordings that stay with the model: the same as without, and only where it can be so."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import conserva
+import tiny
+from conserva import replays
+from conserva.passes import Relevance
+from conserva.recording import AFTER, Recorder
+from test_recording import Stuck, Tape
+
+OFTEN = AFTER + 4
+
+
+class Counting(Tape):
+    """A tape that tells how often it was replayed, and writes where it wrote before, as a CUDA graph does."""
+
+    replays = 0
+    held: Any = None
+
+    def replay(self, inputs: Any) -> Any:
+        Counting.replays += 1
+        found = super().replay(inputs)
+        self.held = self.held or [x.clone() for x in found]
+        for place, x in zip(self.held, found, strict=True):
+            place.copy_(x)
+        return self.held
+
+
+@pytest.fixture
+def taped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tapes stand for CUDA graphs, so that models on a CPU have recordings."""
+    Counting.replays = 0
+    monkeypatch.setattr(replays, "_replays_of", _kept({}, Counting))
+
+
+def _kept(made: dict[int, replays.Replays], tape: Any) -> Any:
+    def of(model: Any) -> replays.Replays:
+        recorder = Recorder(torch.device("cuda"), record=tape, room=str)
+        return made.setdefault(id(model), replays.Replays(recorder))
+
+    return of
+
+
+def same(found: Relevance, expected: Relevance) -> None:
+    for place, wanted in expected.values.items():
+        torch.testing.assert_close(found.values[place], wanted)
+    torch.testing.assert_close(found.output, expected.output)
+    torch.testing.assert_close(found.logits, expected.logits)
+    assert list(found.coverage) == list(expected.coverage)
+    assert (found.rules, found.plan, set(found.inputs)) == (expected.rules, expected.plan, set(expected.inputs))
+    if expected.ledger is None:
+        assert found.ledger is None
+        return
+    assert found.ledger is not None
+    for name in ("output", "inputs", "positions", "biases"):
+        torch.testing.assert_close(getattr(found.ledger, name), getattr(expected.ledger, name))
+    assert dict(found.ledger.modules).keys() == dict(expected.ledger.modules).keys()
+    for owner, wanted in expected.ledger.modules.items():
+        torch.testing.assert_close(found.ledger.modules[owner], wanted)
+
+
+@pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize("rules", ["gi", "ah+ln", "exact"])
+@pytest.mark.parametrize("ledger", [True, False])
+def test_a_replay_is_the_same_relevance(rules: str, ledger: bool) -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        inputs = tiny.tokens(seed=seed)
+        expected = conserva.relevance(model, inputs, 1, rules=rules, ledger=ledger)
+        same(conserva.relevance(model, inputs, 1, rules=rules, ledger=ledger, replay=True), expected)
+    assert Counting.replays >= 2
+
+
+@pytest.mark.usefixtures("taped")
+def test_several_targets_and_positional_arguments() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        ids = tiny.tokens(seed=seed)["input_ids"]
+        expected = conserva.relevance(model, (ids,), targets=[0, [1, 0, 1], None])
+        for found, one in zip(
+            conserva.relevance(model, (ids,), targets=[0, [1, 0, 1], None], replay=True), expected, strict=True
+        ):
+            same(found, one)
+    assert Counting.replays >= 2
+
+
+@pytest.mark.usefixtures("taped")
+def test_what_one_replay_returned_the_next_does_not_change() -> None:
+    model = tiny.bert()
+    results = [conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=True) for seed in range(OFTEN + 2)]
+    for seed, found in enumerate(results):
+        same(found, conserva.relevance(model, tiny.tokens(seed=seed), 0))
+
+
+@pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"target": 1},
+        {"rules": "exact"},
+        {"ledger": False},
+        {"at": "embeddings"},
+        {"checkpoint": "recompute"},
+    ],
+    ids=str,
+)
+def test_another_way_to_explain_is_another_recording(changed: dict[str, Any]) -> None:
+    model = tiny.bert()
+    how: dict[str, Any] = {"target": 0, "rules": "ah+ln", "ledger": True}
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), **how, replay=True)
+    inputs = tiny.tokens(seed=99)
+    found = conserva.relevance(model, inputs, **{**how, **changed}, replay=True)
+    same(found, conserva.relevance(model, inputs, **{**how, **changed}))
+
+
+@pytest.mark.usefixtures("taped")
+def test_weights_that_were_exchanged_are_seen() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=True)
+    before = Counting.replays
+    other = {name: torch.randn_like(x) for name, x in model.state_dict().items() if x.is_floating_point()}
+    model.load_state_dict(other, strict=False, assign=True)
+    inputs = tiny.tokens(seed=1)
+    same(conserva.relevance(model, inputs, 0, replay=True), conserva.relevance(model, inputs, 0))
+    assert Counting.replays == before
+
+
+@pytest.mark.usefixtures("taped")
+def test_a_target_that_is_a_function_is_never_recorded() -> None:
+    model, scale = tiny.bert(), [1.0]
+
+    def target(output: Any) -> Tensor:
+        return scale[0] * output.logits[:, 0]  # type: ignore[no-any-return]
+
+    for seed in range(OFTEN):
+        scale[0] = float(seed + 1)
+        inputs = tiny.tokens(seed=seed)
+        same(conserva.relevance(model, inputs, target, replay=True), conserva.relevance(model, inputs, target))
+    assert Counting.replays == 0
+
+
+@pytest.mark.usefixtures("taped")
+def test_what_is_wrong_is_said_in_a_replay_too() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=True)
+    with torch.no_grad():
+        model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+    with pytest.raises(conserva.Error, match="nan or inf"):
+        conserva.relevance(model, tiny.tokens(seed=3), 0, replay=True)
+
+
+def test_a_recording_that_does_not_follow_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "_replays_of", _kept({}, Stuck))
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        inputs = tiny.tokens(seed=seed)
+        same(conserva.relevance(model, inputs, 0, replay=True), conserva.relevance(model, inputs, 0))
+
+
+def test_without_a_gpu_nothing_is_recorded() -> None:
+    model, inputs = tiny.bert(), tiny.tokens()
+    same(conserva.relevance(model, inputs, 0, replay=True), conserva.relevance(model, inputs, 0))
+    assert model not in replays._of_models
+
+
+def test_recordings_go_with_their_model() -> None:
+    model = tiny.bert()
+    replays._of_models[model] = replays.Replays(Recorder(torch.device("cuda"), record=Tape, room=str))
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
