@@ -31,6 +31,9 @@ ELEMENTS_AT_ONCE = 2**19
 SHORT = {"cpu": 512, "cuda": 8192}
 """Device -> how many queries there must be: below, torch's own kernel is as fast and costs less Python."""
 
+CUDNN_LOW = -65504.0
+"""What torch adds to the scores of unseen keys for cuDNN, which does not take -inf."""
+
 _FUSED = {
     SDPBackend.FLASH_ATTENTION.value: "flash",
     SDPBackend.EFFICIENT_ATTENTION.value: "efficient",
@@ -93,6 +96,9 @@ def attend(
     kernel = _kernel(query, key, value, sight)
     if kernel is None:
         return None, "plain: torch's kernel for it gives no log-sum-exp"
+    if kernel == "cudnn" and sight.mask is not None and sight.mask.dtype == torch.bool:
+        # As torch has it for this kernel: a query that sees no key sees all of them alike.
+        sight = replace(sight, mask=_as_numbers(sight.mask, query, key, CUDNN_LOW))
     out = ValueOnly.apply(value, query, key, sight, kernel, keeper)  # type: ignore[no-untyped-call]
     return out, f"value-only: {kernel}"
 
@@ -178,15 +184,13 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, sight: Sight, kernel: st
     return out, lse[:, :, : query.shape[2]]  # one kernel rounds the places up
 
 
-def _as_numbers(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Return a mask as numbers to add, every row on a border that all kernels take."""
+def _as_numbers(mask: Tensor, query: Tensor, key: Tensor, low: float = -math.inf) -> Tensor:
+    """Return a mask as numbers to add, `low` where nothing is seen, every row on a border that all kernels take."""
     keys = key.shape[2]
     mask = mask.expand(*mask.shape[:-1], keys)
-    if mask.dtype == torch.bool:
-        numbers = torch.empty(*mask.shape[:-1], -(-keys // 16) * 16, dtype=query.dtype, device=query.device)
-        mask = numbers[..., :keys].zero_().masked_fill_(~mask, -math.inf)
-    elif mask.stride(-1) != 1 or any(n % 8 for n in mask.stride()[:-1]):
-        mask = torch.nn.functional.pad(mask, (0, -keys % 16))[..., :keys]
+    if mask.dtype == torch.bool or mask.stride(-1) != 1 or any(n % 8 for n in mask.stride()[:-1]):
+        numbers = torch.empty(*mask.shape[:-1], -(-keys // 16) * 16, dtype=query.dtype, device=query.device)[..., :keys]
+        mask = numbers.zero_().masked_fill_(~mask, low) if mask.dtype == torch.bool else numbers.copy_(mask)
     return mask.expand(*query.shape[:3], keys)
 
 
