@@ -115,8 +115,25 @@ def test_free_memory_is_known_or_infinite(monkeypatch: pytest.MonkeyPatch) -> No
     def unknown(name: str) -> int:
         raise ValueError(name)
 
+    monkeypatch.setattr(memory.Path, "read_text", lambda *_, **__: "MemTotal: 9 kB\nMemAvailable:    7 kB\n")
+    assert memory.free_memory(CPU) == 7 * 1024
+    monkeypatch.setattr(memory.Path, "read_text", lambda *_, **__: "")
+    assert 0 < memory.free_memory(CPU) < math.inf
     monkeypatch.setattr(memory.os, "sysconf", unknown)
     assert memory.free_memory(CPU) == math.inf
+
+
+def test_a_host_without_room_is_told_before_the_system_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "OFFLOADED", ("cpu",))
+    x = torch.zeros(memory.SMALL_BYTES)
+    for room, fits in ((memory.LEFT_TO_HOST + x.nbytes, True), (memory.LEFT_TO_HOST + x.nbytes - 1, False)):
+        monkeypatch.setattr(memory, "host_memory", lambda room=room: room)
+        keeper = memory.Keeper(memory.PLANS["offload"], CPU)
+        if fits:
+            assert keeper.pack(x) is not x
+        else:
+            with pytest.raises(MemoryError, match="no room left"):
+                keeper.pack(x)
 
 
 def test_what_is_packed_forgets_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +156,7 @@ def test_a_plan_that_is_none_is_refused(given: object) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("cuda", [(0.08, 0.75), (0, 0.4), (0, 0)]), ("cpu", [(0.5, math.inf), (0, math.inf)])],
+    [("cuda", [(0.08, 0.85), (0, 0.4), (0, 0)]), ("cpu", [(0.5, math.inf), (0, math.inf)])],
 )
 def test_auto_becomes_leaner_step_by_step(kind: str, expected: list[tuple[float, float]]) -> None:
     assert [(plan.whole, plan.device) for plan in memory.plans("auto", torch.device(kind))] == expected

@@ -13,6 +13,7 @@ from torch import Tensor
 import conserva
 import tiny
 from conserva import replays
+from conserva.operations import attention, remembered
 from conserva.passes import Relevance
 from conserva.recording import AFTER, Recorder
 from test_recording import Stuck, Tape
@@ -182,3 +183,69 @@ def test_recordings_go_with_their_model() -> None:
     del model
     gc.collect()
     assert gone() is None
+
+
+class SpellsOut(torch.nn.Module):
+    """A causal model that spells its mask out while it is recorded, as Hugging Face's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 3)
+        self.sees_itself_alone = False
+        self.plain_calls = 0
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.words(input_ids)
+        places = x.shape[1]
+        mask = None
+        self.plain_calls += not remembered.is_recording()
+        if remembered.is_recording():
+            mask = torch.ones(1, 1, places, places, dtype=torch.bool).tril()
+            if self.sees_itself_alone:
+                mask = torch.eye(places, dtype=torch.bool)[None, None]
+        for _ in range(2):
+            heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+            seen = torch.nn.functional.scaled_dot_product_attention(
+                heads, heads, heads, attn_mask=mask, is_causal=mask is None
+            )
+            x = x + seen.transpose(1, 2).flatten(2)
+        return self.out(x.mean(1))  # type: ignore[no-any-return]
+
+
+class Recording(Counting):
+    """A tape that says that it records, whenever it runs."""
+
+    def __init__(self, *given: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(remembered, "is_recording", lambda: True)
+            super().__init__(*given)
+
+    def replay(self, inputs: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(remembered, "is_recording", lambda: True)
+            return super().replay(inputs)
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_mask_that_only_a_recording_spells_out(another: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    Counting.replays, passed = 0, []
+    monkeypatch.setattr(replays, "_replays_of", _kept({}, Recording))
+    plain = attention.attend
+
+    def noted(query: Tensor, key: Tensor, value: Tensor, mask: Any, is_causal: bool, *rest: Any) -> Any:
+        if remembered.is_recording():
+            passed.append((mask is None, is_causal))
+        return plain(query, key, value, mask, is_causal, *rest)
+
+    monkeypatch.setattr(attention, "attend", noted)
+    model = SpellsOut().eval()
+    for seed in range(OFTEN + 2):
+        model.sees_itself_alone = another and seed > OFTEN
+        ids = torch.randint(0, 20, (2, 6), generator=torch.Generator().manual_seed(seed))
+        before = model.plain_calls
+        expected = conserva.relevance(model, ids, 1)
+        same(conserva.relevance(model, ids, 1, replay=True), expected)
+        if seed >= OFTEN:  # a replay, which is run anew where its own check says so
+            assert model.plain_calls == before + 1 + model.sees_itself_alone
+    assert Counting.replays >= 2
+    assert set(passed) == {(True, True)}

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,9 @@ from .errors import Error, OutOfMemory
 
 LARGE = 2**26
 """From so many elements on a tensor is worth a fused function: below, torch's own graph has less to do in Python."""
+
+LEFT_TO_HOST = 2**32
+"""What stays free of the host's memory: a system that runs out of it ends the process without a word."""
 
 SMALL_BYTES = 2**20
 """What is smaller stays where it is, uncounted."""
@@ -55,7 +59,7 @@ PLANS = {
 
 CHOICES = (AUTO, *PLANS)
 
-_AUTO_ON_CUDA = (Plan(AUTO, 0.08, 0.75), Plan(RECOMPUTE, 0, 0.4), PLANS[OFFLOAD])
+_AUTO_ON_CUDA = (Plan(AUTO, 0.08, 0.85), Plan(RECOMPUTE, 0, 0.4), PLANS[OFFLOAD])
 _AUTO_ON_HOST = (Plan(AUTO, 0.5, math.inf), PLANS[RECOMPUTE])
 
 
@@ -210,6 +214,16 @@ def free_memory(device: torch.device) -> float:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
+    return host_memory()
+
+
+def host_memory() -> float:
+    """Return how many bytes the host can still give, and infinity where that is unknown."""
+    try:  # what the system could give, caches included, where it tells
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        pass
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
@@ -220,6 +234,8 @@ def _on_host(x: Tensor) -> Tensor:
     """Copy to the host, beside the computation where page-locked memory can be had."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise Error("What is moved to the host cannot be recorded.")  # said to whoever records, and gives up
+    if x.nbytes > host_memory() - LEFT_TO_HOST:
+        raise MemoryError(f"The host has no room left for {x.nbytes / 2**30:.1f} GiB from {x.device}.")
     try:
         copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
     except RuntimeError:

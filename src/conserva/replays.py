@@ -18,6 +18,7 @@ from .checks import Checks
 from .inputs import Inputs
 from .ledger import Ledger
 from .memory import out_of_memory
+from .operations.remembered import Remembered
 from .passes import Relevance
 from .recording import Recorder
 
@@ -70,21 +71,22 @@ class Replays:
 
     recorder: Recorder
     forms: dict[Hashable, list[Form]] = field(default_factory=dict)
+    seen: dict[Hashable, Remembered] = field(default_factory=dict)
 
     def run(
         self, what: Hashable, call: Inputs, tensors: Mapping[str, Tensor], compute: Callable[[Inputs], list[Relevance]]
     ) -> list[Relevance]:
         """Return what `compute` makes of the call, or a replay of it."""
         made: list[tuple[list[Relevance], Checks]] = []
+        key = (what, tuple((name, x.shape) for name, x in tensors.items()))
 
         def numbers(inputs: Mapping[str, Tensor]) -> list[Tensor]:
             checks = Checks()
-            with checks:
+            with checks, self.seen.setdefault(key, Remembered()).during():
                 results = compute(_with_tensors(call, inputs))
             made.append((results, checks))
-            return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags())]
+            return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
-        key = (what, tuple((name, x.shape) for name, x in tensors.items()))
         try:
             found, is_replay = self.recorder.run(what, tensors, numbers)
         except Exception as error:
@@ -101,8 +103,8 @@ class Replays:
         if not found:
             self.recorder.drop()  # out here the traceback is gone, and with it the tensors of the failed try
             return compute(call)
-        *values, flags = found
-        if not flags.all():
+        *values, passed = found
+        if not passed:
             return compute(call)  # which says what is wrong
         copies = iter([x.clone() for x in values])  # the next replay writes where these lie
         return [form.filled(copies) for form in self.forms[key]]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import Error
 from .live import frozen, live, scale_gradient
+from .remembered import as_before
 from .value_only import attend
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def fused_attention(
     """Read `scaled_dot_product_attention`, whatever its mask, scale and grouping of heads."""
     context.coverage.attention_seen = True
     if live(query) or live(key) or live(value):
+        attn_mask, is_causal = as_before(attn_mask, is_causal)
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
         rule = context.rules.attention
