@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from .explanation import Entries, Explanation
 from .launches import Batch, launched
 from .methods import Method, find
 from .rules import RULE_SETS
-from .tasks.task import Task
+from .tasks.task import Encoded, Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ def explain(
     task: Task,
     inputs: str | Graph | np.ndarray,
     target: Any = ...,
-    method: str = ...,
+    method: str | None = ...,
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
@@ -43,7 +43,7 @@ def explain(
     task: Task,
     inputs: list[Any] | tuple[Any, ...],
     target: Any = ...,
-    method: str = ...,
+    method: str | None = ...,
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
@@ -56,7 +56,7 @@ def explain(
     task: Task,
     inputs: Any,
     target: Any = None,
-    method: str = "ah+ln",
+    method: str | None = None,
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
@@ -75,7 +75,7 @@ def explain(
     target
         A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
     method
-        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3".
+        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3"; None for the task's own.
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     batch_tokens
@@ -90,7 +90,7 @@ def explain(
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
-    tokens, found = budget(batch_tokens, task.model), find(method)
+    tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
     if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
         raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")
     many = [inputs] if task.is_one(inputs) else list(inputs)
@@ -113,40 +113,41 @@ def explain(
 
 def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[str, Any]) -> Iterator[Explanation]:
     """Yield an explanation for each input of a batch."""
-    found, names = batch.attribution(), {index: label for label, index in task.labels.items()}
-    scores, output, logits = found.scores[task.feature].tolist(), found.output.tolist(), cast(Tensor, found.logits)
-    highest, probabilities = logits.argmax(-1).tolist(), _probabilities(logits).tolist()
+    found = batch.read()
+    scores, output, logits = found.scores.numpy(), found.output.tolist(), found.logits
+    highest, probabilities = logits.argmax(-1).tolist(), _probabilities(logits)
     entries: list[Entries | None] = [None] * len(output)
     if found.ledger is not None:
         books = (found.ledger.inputs.tolist(), found.ledger.positions.tolist(), found.ledger.biases.tolist())
         entries = [Entries.of(*one) for one in zip(output, *books, strict=True)]
     for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
-        index, name = _class_of(task, highest[row] if target is None else target, names, logits.shape[-1])
+        index = _class_of(task, target, encoded, highest[row], logits.shape[-1])
         yield Explanation(
             features=encoded.tokens,
-            scores=tuple(scores[row][: len(encoded)]),
+            scores=tuple(scores[row][batch.own[row]].tolist()),
             special=encoded.special,
             words=encoded.words,
             text=encoded.text,
-            target=name,
+            target=task.named(target, index),
             output=output[row],
-            probability=None if index is None else probabilities[row][index],
+            probability=None if index is None else float(probabilities[row, index]),
             ledger=entries[row],
             method=method.name,
             model=task.name,
             provenance={key: dict(one) if isinstance(one, dict) else one for key, one in provenance.items()},
             picture=encoded.picture,
+            sections=encoded.sections,
         )
 
 
-def _class_of(task: Task, target: Any, names: Mapping[int, str], classes: int) -> tuple[int | None, str]:
-    """Return the class that a target is, if it is one, and its name."""
-    if isinstance(target, str):
-        return task.labels.get(target.strip()), target
-    if isinstance(target, int):
-        target = target % classes
-        return target, names.get(target, str(target))
-    return None, getattr(target, "__name__", str(target))
+def _class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: int) -> int | None:
+    """Return the class that a target is, if it is one."""
+    if target is None:
+        return highest
+    aimed = task.aim(target, encoded)
+    if isinstance(aimed, str):
+        return task.labels.get(aimed.strip())
+    return aimed % classes if isinstance(aimed, int) else None
 
 
 def _probabilities(logits: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -52,32 +54,35 @@ class Explanation:
     picture: Mapping[str, Any] | None = None
     """What the features are drawn on, if they are no words: `kind` "molecule" with its `smiles`, where feature i is of
     the atom words[i], or "superpixels" with an `image` (bytes, rows of pixels) and the `regions` of its pixels."""
+    sections: tuple[tuple[str, int], ...] = ()
+    """Where the features come from several inputs: what each is called, and how many of the features it has."""
 
     def merged(self) -> Explanation:
         """Return the same explanation with the pieces of a word summed up."""
         groups: list[list[int]] = []
+        borders = set(itertools.accumulate(count for _, count in self.sections))
         for i, word in enumerate(self.words):
-            if groups and word is not None and self.words[groups[-1][-1]] == word:
+            if groups and word is not None and self.words[groups[-1][-1]] == word and i not in borders:
                 groups[-1].append(i)
             else:
                 groups.append([i])
+        return self._of(groups)
+
+    def visible(self) -> Explanation:
+        """Return the same explanation without the features that are none of the input's own."""
+        return self._of([[i] for i, special in enumerate(self.special) if not special])
+
+    def _of(self, groups: Sequence[Sequence[int]]) -> Explanation:
+        """Return the same explanation with groups of features in their place, each with the sum of its scores."""
+        borders = list(itertools.accumulate(count for _, count in self.sections))
+        places = [bisect.bisect_right(borders, group[0]) for group in groups]
         return replace(
             self,
             features=tuple(_joined([self.features[i] for i in group]) for group in groups),
             scores=tuple(sum(self.scores[i] for i in group) for group in groups),
             special=tuple(self.special[group[0]] for group in groups),
             words=tuple(self.words[group[0]] for group in groups),
-        )
-
-    def visible(self) -> Explanation:
-        """Return the same explanation without the features that are none of the input's own."""
-        keep = [i for i, special in enumerate(self.special) if not special]
-        return replace(
-            self,
-            features=tuple(self.features[i] for i in keep),
-            scores=tuple(self.scores[i] for i in keep),
-            special=tuple(self.special[i] for i in keep),
-            words=tuple(self.words[i] for i in keep),
+            sections=tuple((name, places.count(i)) for i, (name, _) in enumerate(self.sections)),
         )
 
     def to_json(self) -> str:
@@ -92,11 +97,12 @@ class Explanation:
     @classmethod
     def from_fields(cls, found: Mapping[str, Any]) -> Explanation:
         """Return the explanation whose fields were read from JSON."""
-        found = {"picture": None, **found}  # texts have none, and files of theirs may not say so
+        found = {"picture": None, "sections": (), **found}  # most have none, and files of theirs may not say so
         known = {one.name for one in fields(cls)}
         if missing := sorted(known - set(found)):
             raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")
-        lists = {name: tuple(found[name]) for name in ("features", "scores", "special", "words")}
+        lists: dict[str, Any] = {name: tuple(found[name]) for name in ("features", "scores", "special", "words")}
+        lists["sections"] = tuple((str(name), int(count)) for name, count in found["sections"])
         ledger = None if found["ledger"] is None else Entries(**found["ledger"])
         return cls(**{**{name: found[name] for name in known}, **lists, "ledger": ledger})
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .checks import Checks
-from .errors import Error
+from .errors import Error, NotApplicable
 from .ledger import Ledger
 from .memory import out_of_memory
 from .methods import Attribution, Method
@@ -21,6 +22,16 @@ from .tasks.task import Encoded, Task
 from .transfer import Transfer
 
 
+class Numbers(NamedTuple):
+    """What came of a batch, on the host."""
+
+    scores: Tensor
+    """Samples x places of all inputs."""
+    output: Tensor
+    logits: Tensor
+    ledger: Ledger | None
+
+
 @dataclass(frozen=True)
 class Batch:
     """Inputs that are being explained, and the numbers that will come of it."""
@@ -28,7 +39,8 @@ class Batch:
     rows: list[int]
     encoded: list[Encoded]
     wanted: list[Any]
-    feature: str
+    own: list[np.ndarray]
+    """For each input, where among the scores its own features stand."""
     _transfer: Transfer
     """Scores, outputs, logits, the ledger's entries if there are any; last the flags of all checks."""
     _checks: Checks | None
@@ -36,7 +48,7 @@ class Batch:
     _again: Callable[[], Sequence[Tensor]]
     """Makes the numbers without a recording: where a replay's flags say that something is wrong, this says what."""
 
-    def attribution(self) -> Attribution:
+    def read(self) -> Numbers:
         """Wait for the numbers, and return them on the host."""
         *numbers, flags = self._transfer.read()
         if self._checks is not None:
@@ -45,7 +57,7 @@ class Batch:
             *numbers, _ = (x.cpu() for x in self._again())
         scores, output, logits, *books = numbers
         ledger = Ledger(output, books[0], books[1], books[2]) if books else None
-        return Attribution({self.feature: scores}, output, logits, ledger)
+        return Numbers(scores, output, logits, ledger)
 
 
 def launched(
@@ -77,15 +89,16 @@ def _launch(
 ) -> Batch | None:
     """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
     asked: list[Checks] = []
+    aims = [task.aim(target, one) for target, one in zip(wanted, encoded, strict=True)]
 
     def compute(inputs: Mapping[str, Tensor]) -> list[Tensor]:
         asked.append(Checks())
         with asked[-1]:
-            found = method.apply(task.model, inputs, wanted)
-            logits = _checked(task, method, inputs, found)
+            found = method.apply(task.model, inputs, aims)
+            scores, logits = _checked(task, method, inputs, found)
         books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
         flags = [flag.to(logits.device) for flag in asked[-1].flags()] or [logits.new_ones((), dtype=torch.bool)]
-        return [found.scores[task.feature], found.output, logits, *books, torch.stack(flags)]
+        return [scores, found.output, logits, *books, torch.stack(flags)]
 
     def again() -> list[Tensor]:
         found = compute(inputs)
@@ -95,11 +108,12 @@ def _launch(
     try:
         inputs = task.batch(encoded)
         # Targets that differ are numbers of the host, which a recording would keep.
-        if recorder is not None and isinstance(wanted[0], _PLAIN) and all(one == wanted[0] for one in wanted):
-            found, replayed = recorder.run(wanted[0], inputs, compute)
+        if recorder is not None and isinstance(aims[0], _PLAIN) and all(one == aims[0] for one in aims):
+            found, replayed = recorder.run(aims[0], inputs, compute)
         else:
             found, replayed = compute(inputs), False
-        return Batch(rows, encoded, wanted, task.feature, Transfer(found), None if replayed else asked[0], again)
+        own = [task.own(one, inputs) for one in encoded]
+        return Batch(rows, encoded, wanted, own, Transfer(found), None if replayed else asked[0], again)
     except Exception as error:
         may_fit = len(rows) > 1 or (recorder is not None and recorder.holds_memory)
         if not out_of_memory(error) or not may_fit:
@@ -125,16 +139,13 @@ def _recorder(task: Task, method: Method) -> Recorder | None:
     return Recorder(device) if device.type == "cuda" and not half else None  # float16 waits, to choose its scale
 
 
-def _checked(task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution) -> Tensor:
-    """Return the score of every class, and raise unless there are such, and a score for every feature."""
+def _checked(
+    task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution
+) -> tuple[Tensor, Tensor]:
+    """Return the scores of all features and of every class, and raise unless there are such."""
     if attribution.logits is None:
-        raise Error(f"{type(task.model).__name__} is no classifier: it gives no score for each class.")
-    places_there = inputs[task.feature].shape[:2]
-    found = attribution.scores.get(task.feature)
-    if found is None or found.shape != places_there:
-        places = " and ".join(f"{tuple(one.shape)} for {name}" for name, one in attribution.scores.items())
-        raise Error(
-            f"{method.name} gives scores of shape {places}, but the {task.noun}s have {tuple(places_there)} features: "
-            f"{type(task.model).__name__} attends over other places than its features."
-        )
-    return attribution.logits
+        raise Error(f"{type(task.network).__name__} is no classifier: it gives no score for each class.")
+    try:
+        return task.joined(inputs, attribution.scores), attribution.logits
+    except NotApplicable as error:
+        raise Error(f"{method.name}: {error}") from None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import Error, NotApplicable
 from ..memory import out_of_memory
-from ..methods import Attribution, Method
+from ..methods import Method
 from ..tasks.task import Task
 from .protocol import Plan, Protocol, plan
 from .samples import Sample
@@ -73,19 +73,20 @@ def attributions(
         parts = (slice(half), slice(half, None))
         (first, a), (second, b) = (attributions(task, method, samples[part], targets[part]) for part in parts)
         return first + second, a + b
-    scores = found.scores[task.feature].double().cpu().numpy()
-    _check(samples, scores, method.name)
-    each = [scores[i, : len(one.encoded)] for i, one in enumerate(samples)]
-    return each, found.output.double().cpu().tolist()
+    each, output = found
+    _check(samples, each, method.name)
+    return each, output
 
 
-def _applied(task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int]) -> Attribution:
+def _applied(
+    task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int]
+) -> tuple[list[np.ndarray], list[float]]:
+    """Return the scores of each sample's features, and the explained numbers."""
     inputs = task.batch([one.encoded for one in samples])
     found = method.apply(task.model, inputs, list(targets))
-    shape = tuple(inputs[task.feature].shape[:2])
-    if task.feature not in found.scores or tuple(found.scores[task.feature].shape) != shape:
-        raise NotApplicable(f"{method.name} gives no score to each feature: the model attends over other places.")
-    return found
+    scores = task.joined(inputs, found.scores).double().cpu().numpy()
+    each = [row[task.own(one.encoded, inputs)] for row, one in zip(scores, samples, strict=True)]
+    return each, found.output.double().cpu().tolist()
 
 
 def _culprit(task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int], error: Error) -> str:
@@ -98,7 +99,7 @@ def _culprit(task: Task, method: Method, samples: Sequence[Sample], targets: Seq
     return f"{method.name}: {error}"
 
 
-def _check(samples: Sequence[Sample], values: np.ndarray, what: str) -> None:
+def _check(samples: Sequence[Sample], values: Sequence[np.ndarray] | np.ndarray, what: str) -> None:
     for one, row in zip(samples, values, strict=True):
         if not np.isfinite(row).all():
             raise Error(f"{one.describe()}: {what} has nan or inf.")

@@ -162,7 +162,7 @@ def _chosen(names: Sequence[str] | None, random_seeds: int) -> list[Method]:
 
 
 def _classes(task: Task) -> int:
-    classes = len(task.labels) or int(getattr(getattr(task.model, "config", None), "num_labels", 0))
+    classes = task.classes
     if classes < 2:
         raise Error(f"{task.name} has {classes} class(es): curves need the probability of one among several.")
     return classes

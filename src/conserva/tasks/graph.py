@@ -83,7 +83,7 @@ class GraphRows:
 class Graph(Task):
     """A classifier of graphs: a Graphormer, asked with graphs, with SMILES if its nodes are atoms, or with images."""
 
-    feature = "inputs_embeds"
+    features = ("inputs_embeds",)
     noun = "graph"
 
     model: Graphormer

@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from ..datasets import Labelled
-from ..errors import Error
+from ..errors import Error, NotApplicable
 from ..fingerprint import fingerprint
 from ..targets import labels_of
+from .reading import Reading
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,6 +35,11 @@ class Encoded:
         return len(self.tokens)
 
     @property
+    def parts(self) -> tuple[int, ...]:
+        """How many of the features belong to each of the task's inputs, in their order."""
+        return (len(self),)
+
+    @property
     def key(self) -> str:
         """What tells this input from others."""
         return self.text
@@ -46,6 +53,11 @@ class Encoded:
     def picture(self) -> Mapping[str, Any] | None:
         """What the features are drawn on, as `Explanation.picture` has it."""
         return None
+
+    @property
+    def sections(self) -> tuple[tuple[str, int], ...]:
+        """What the parts are called and how many features each has, as `Explanation.sections` has it."""
+        return ()
 
     def controls(self) -> dict[str, np.ndarray]:
         """Return scores that a method must beat and that need no model: name -> one for each feature."""
@@ -70,21 +82,46 @@ class Rows(Protocol):
 class Task(ABC):
     """A model, and how it is asked."""
 
-    feature: ClassVar[str]
-    """The model's input whose places are the features."""
+    features: ClassVar[tuple[str, ...]]
+    """The model's inputs whose places are the features, one after the other."""
     noun: ClassVar[str]
     """What an input is called in messages."""
+    method: ClassVar[str] = "ah+ln"
+    """The method that is taken where none is named."""
 
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
             raise Error(f"model={model!r} is no torch.nn.Module.")
         self.model = model.eval()
-        self.name = name or getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__
+        own = getattr(getattr(model, "config", None), "name_or_path", "")
+        self.name = name or own or type(self.network).__name__
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the weights: the same for the same model, wherever it was loaded from."""
-        return fingerprint(self.model)
+        return fingerprint(self.network)
+
+    @property
+    def network(self) -> nn.Module:
+        """The model itself, where the task reads it through something of its own."""
+        return self.model.network if isinstance(self.model, Reading) else self.model
+
+    @property
+    def classes(self) -> int:
+        """How many classes the model has; 0 where it does not tell."""
+        return len(self.labels) or int(getattr(getattr(self.model, "config", None), "num_labels", 0))
+
+    def aim(self, target: Any, encoded: Any) -> Any:
+        """Return a target of the user's as `conserva.relevance` takes it, for one input."""
+        return target
+
+    def named(self, target: Any, index: int | None) -> str:
+        """Return what a target is called, given the class that it is, if it is one."""
+        if isinstance(target, str):
+            return target
+        if index is None:
+            return getattr(target, "__name__", str(target))
+        return {i: label for label, i in self.labels.items()}.get(index, str(index))
 
     @property
     def labels(self) -> dict[str, int]:
@@ -114,6 +151,25 @@ class Task(ABC):
     @abstractmethod
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
         """Put inputs side by side, padded to the longest."""
+
+    def joined(self, inputs: Mapping[str, Tensor], scores: Mapping[str, Tensor]) -> Tensor:
+        """Return the scores of all inputs' places side by side; refuse them where they are not those of the features.
+
+        Which of them are an input's own, `own` says.
+        """
+        for name in self.features:
+            if name not in scores or scores[name].shape != inputs[name].shape[:2]:
+                there = " and ".join(f"{tuple(one.shape)} for {place}" for place, one in scores.items())
+                raise NotApplicable(
+                    f"The scores have shape {there}, but {name} of a {self.noun} has {tuple(inputs[name].shape[:2])}: "
+                    f"{type(self.network).__name__} attends over other places than its features."
+                )
+        return torch.cat([scores[name] for name in self.features], 1)
+
+    def own(self, encoded: Encoded, inputs: Mapping[str, Tensor]) -> np.ndarray:
+        """Return where among the scores of `joined` those of one input stand: pads may lie between its parts."""
+        widths = np.cumsum([0, *(inputs[name].shape[1] for name in self.features)])
+        return np.concatenate([first + np.arange(n) for first, n in zip(widths, encoded.parts, strict=False)])
 
     @abstractmethod
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ class _TokenTexts(dict[int, str]):
 class Text(Task):
     """A text classifier: a Hugging Face model and its tokenizer."""
 
-    feature = "input_ids"
+    features = ("input_ids",)
     noun = "text"
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
