@@ -1,0 +1,152 @@
+"""The result for a whole generation: for every token that was written, what each token before it had to do with it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .errors import Error
+from .explanation import Entries, Explanation
+from .schema import parsed
+
+SCHEMA = "conserva/generation/1"
+
+LOGIT, LOG_PROBABILITY = "logit", "log-probability"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One token that was written, and why."""
+
+    token: str
+    scores: tuple[float, ...]
+    """One for each feature that the model had read by then; those that follow have none."""
+    output: float
+    """The explained number: the token's logit, or the logarithm of its probability."""
+    probability: float
+    ledger: Entries | None
+    others: tuple[tuple[str, float], ...] = ()
+    """The tokens that were most probable in its place, with their probabilities."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A prompt, what was written after it, and for each written token the relevance of all tokens before it."""
+
+    features: tuple[str, ...]
+    """All tokens: what was read, then what was written."""
+    special: tuple[bool, ...]
+    words: tuple[int | None, ...]
+    start: int
+    """Where among the features the written tokens begin: step i wrote the feature `start + i`."""
+    steps: tuple[Step, ...]
+    text: str
+    """The prompt."""
+    written: str
+    """What was written after it, as text."""
+    score: str
+    """What is explained: "logit" or "log-probability"."""
+    method: str
+    model: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    sections: tuple[tuple[str, int], ...] = ()
+    """Where the features come from several inputs: what each is called, and how many of the features it has."""
+
+    def matrix(self) -> list[list[float]]:
+        """Return written tokens x features, 0 for what a token could not read."""
+        width = len(self.features)
+        return [[*step.scores, *[0.0] * (width - len(step.scores))] for step in self.steps]
+
+    def row(self, step: int) -> Explanation:
+        """Return why one token was written."""
+        if not -len(self.steps) <= step < len(self.steps):
+            raise Error(f"step={step}: there are {len(self.steps)} written tokens, counted from 0.")
+        one = self.steps[step]
+        return self._explanation(one.scores, one.output, one.ledger, repr(one.token), one.probability)
+
+    def span(self, first: int, last: int) -> Explanation:
+        """Return why a span was written, from one step to another, both included: relevance and books are sums.
+
+        What a token of the span gave to a later one is the span's own, and stands at its place.
+        """
+        if not 0 <= first <= last < len(self.steps):
+            raise Error(f"first={first}, last={last}: choose two of the {len(self.steps)} written tokens, from 0 on.")
+        chosen = self.steps[first : last + 1]
+        scores = tuple(map(sum, itertools.zip_longest(*(one.scores for one in chosen), fillvalue=0.0)))
+        ledgers = [one.ledger for one in chosen]
+        entries = None
+        if all(one is not None for one in ledgers):
+            sums = [sum(getattr(one, part.name) for one in ledgers) for part in fields(Entries)]
+            entries = Entries(*sums)
+        words = "".join(self.features[self.start + first : self.start + last + 1])
+        return self._explanation(scores, sum(one.output for one in chosen), entries, repr(words), None)
+
+    def _explanation(
+        self,
+        scores: Sequence[float],
+        output: float,
+        ledger: Entries | None,
+        target: str,
+        probability: float | None,
+    ) -> Explanation:
+        many = len(scores)
+        ends = list(itertools.accumulate(count for _, count in self.sections))
+        starts = [end - count for end, (_, count) in zip(ends, self.sections, strict=True)]
+        sections = tuple(
+            (name, max(0, min(end, many) - first))
+            for (name, _), first, end in zip(self.sections, starts, ends, strict=True)
+        )
+        return Explanation(
+            features=self.features[:many],
+            scores=tuple(scores),
+            special=self.special[:many],
+            words=self.words[:many],
+            text=self.text,
+            target=f"{self.score} of {target}",
+            output=output,
+            probability=probability,
+            ledger=ledger,
+            method=self.method,
+            model=self.model,
+            provenance=self.provenance,
+            sections=sections,
+        )
+
+    def to_json(self) -> str:
+        """Return the generation as JSON."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Generation:
+        """Return the generation that `to_json` wrote."""
+        found = parsed(text, SCHEMA, "generation")
+        known = {one.name for one in fields(cls)}
+        if missing := sorted(known - set(found)):
+            raise Error(f"This generation is incomplete: {', '.join(missing)} is missing.")
+        lists: dict[str, Any] = {name: tuple(found[name]) for name in ("features", "special", "words")}
+        lists["sections"] = tuple((str(name), int(count)) for name, count in found["sections"])
+        lists["steps"] = tuple(_step(one) for one in found["steps"])
+        return cls(**{**{name: found[name] for name in known}, **lists})
+
+    def save(self, path: str | Path) -> Path:
+        """Write JSON or a page, as the name's ending says: .json, .html."""
+        path = Path(path)
+        if path.suffix == ".json":
+            path.write_text(self.to_json() + "\n", encoding="utf-8")
+        elif path.suffix == ".html":
+            from .views.generation_page import generation_page
+
+            path.write_text(generation_page(self), encoding="utf-8")
+        else:
+            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json or .html.")
+        return path
+
+
+def _step(found: Mapping[str, Any]) -> Step:
+    ledger = None if found["ledger"] is None else Entries(**found["ledger"])
+    others = tuple((str(token), float(probability)) for token, probability in found["others"])
+    return Step(found["token"], tuple(found["scores"]), found["output"], found["probability"], ledger, others)
