@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import conserva
+from conserva.datasets import mnist
 from conserva.datasets import superpixels as module
 from conserva.datasets.graph import Graph, structure
 from conserva.datasets.segments import segmented
@@ -52,10 +53,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for split, size, first in (("train", 24, 0), ("test", 6, 100)):
         images = np.stack([strokes(first + number) for number in range(size)])
         labels = np.arange(size, dtype=np.uint8) % 10
-        for table, magic, array in ((module._IMAGES, 2051, images), (module._LABELS, 2049, labels)):
+        for table, magic, array in ((mnist.IMAGES, 2051, images), (mnist.LABELS, 2049, labels)):
             md5 = idx(tmp_path, table[split].file, magic, array)
             monkeypatch.setitem(table, split, replace(table[split], shape=array.shape, md5=md5))
-    monkeypatch.setattr(module, "HELD_OUT", 4)
+    monkeypatch.setattr(mnist, "HELD_OUT", 4)
     return tmp_path
 
 
@@ -370,7 +371,7 @@ def test_arguments_that_are_refused(small: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_files_that_are_refused(small: Path) -> None:
-    path = small / "mnist" / module._IMAGES["test"].file
+    path = small / "mnist" / mnist.IMAGES["test"].file
     whole = gzip.decompress(path.read_bytes())
     for content, says in (
         (b"\0\0", "has 2 bytes"),
@@ -384,6 +385,6 @@ def test_files_that_are_refused(small: Path) -> None:
     path.write_bytes(gzip.compress(whole)[:-20])
     refused(lambda: digits("test", folder=small), "no whole .gz file")
     path.write_bytes(gzip.compress(whole))
-    labels = small / "mnist" / module._LABELS["test"].file
+    labels = small / "mnist" / mnist.LABELS["test"].file
     labels.write_bytes(gzip.compress(gzip.decompress(labels.read_bytes())[:-1] + b"\0"))
     refused(lambda: digits("test", folder=small), str(labels), "MD5")

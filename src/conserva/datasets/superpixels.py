@@ -6,7 +6,6 @@ the same. Superpixels are found once and kept, since they take minutes; graphs a
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
@@ -26,15 +25,11 @@ import numpy as np
 from ..cores import cores
 from ..errors import Error
 from ..whole import whole_file
-from .catalogue import SPLITS
-from .files import unzipped
+from . import mnist
 from .graph import Graph, chosen
 
 CACHE_VARIABLE = "CONSERVA_CACHE"
 """The environment variable that names the folder where superpixels are kept."""
-
-HELD_OUT = 5_000
-"""How many images of train are held out for validation: none was published."""
 
 NODE_FEATURES = 3
 """Mean intensity, from 0 to 1, then the centre's y and x, from -1 to 1."""
@@ -50,26 +45,6 @@ WORTH_SHARING = 1_000
 
 _VERSION = 1  # of the file, and of how superpixels are made: with another one they are made anew
 _AT_ONCE = 100
-
-
-@dataclass(frozen=True)
-class _Idx:
-    """A published file in the idx format: its first number, the sizes after it, and the MD5 of its content."""
-
-    file: str
-    magic: int
-    shape: tuple[int, ...]
-    md5: str
-
-
-_IMAGES = {
-    "train": _Idx("train-images-idx3-ubyte.gz", 2051, (60_000, 28, 28), "6bbc9ace898e44ae57da46a324031adb"),
-    "test": _Idx("t10k-images-idx3-ubyte.gz", 2051, (10_000, 28, 28), "2646ac647ad5339dbf082846283269ea"),
-}
-_LABELS = {
-    "train": _Idx("train-labels-idx1-ubyte.gz", 2049, (60_000,), "a25bea736e30d166cdddb491f175f624"),
-    "test": _Idx("t10k-labels-idx1-ubyte.gz", 2049, (10_000,), "27ae3e4e09519cfbb04c329615203637"),
-}
 
 
 def superpixels(image: np.ndarray, label: int | None = None, name: str = "image", *, edges: str = "adjacent") -> Graph:
@@ -120,14 +95,10 @@ def digits(
     only
         The place of one image in its split, counted from 0: it alone is returned.
     """
-    if split not in SPLITS:
-        raise Error(f"split={split!r} is unknown: MNIST has {', '.join(SPLITS)}.")
     if count is not None and count < 1:
         raise Error(f"count={count} takes no image: give 1 or more, or None for all.")
     _check_kind(edges)
-    file = "test" if split == "test" else "train"
-    images, labels = _content(_IMAGES[file], folder), _content(_LABELS[file], folder)
-    rows = _rows(split, len(images))
+    file, images, labels, rows = mnist.read(split, folder)
     if only is not None:
         if not 0 <= only < len(rows):
             raise Error(f"Image {only} of {split} does not exist: it has 0 to {len(rows) - 1}.")
@@ -197,30 +168,6 @@ def _nearest(centres: np.ndarray) -> np.ndarray:
 # The published files.
 
 
-def _content(idx: _Idx, folder: str | Path | None) -> np.ndarray:
-    path, content = unzipped(f"mnist/{idx.file}", folder)
-    start = 4 + 4 * len(idx.shape)
-    expected = (idx.magic, *idx.shape)
-    if len(content) < start:
-        raise Error(f"{str(path)!r} has {len(content)} bytes: it is no idx file.")
-    found = tuple(int(number) for number in np.frombuffer(content[:start], ">i4"))
-    if found != expected:
-        raise Error(f"{str(path)!r} starts with the numbers {found}, not {expected}: get MNIST as published.")
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if md5 != idx.md5:
-        raise Error(f"{str(path)!r} has a content with the MD5 {md5}, not {idx.md5}: get MNIST as published.")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(idx.shape)
-
-
-def _rows(split: str, count: int) -> np.ndarray:
-    """Return the rows of a split in its file."""
-    if split == "test":
-        return np.arange(count)
-    out = np.zeros(count, bool)
-    out[Random(0).sample(range(count), HELD_OUT)] = True
-    return np.flatnonzero(out == (split == "validation"))
-
-
 # Maps of superpixels, and the file that keeps them.
 
 
@@ -229,7 +176,7 @@ def _kept_maps(
 ) -> np.ndarray:
     """Return the maps of some rows; those that were not kept are made, and kept from now on."""
     path = _cache_folder() / f"mnist-{file}-superpixels.npz"
-    key = _key(_IMAGES[file].md5)
+    key = _key(mnist.IMAGES[file].md5)
     known, maps = _read(path, key, len(images))
     place = np.full(len(images), -1)
     place[known] = np.arange(len(known))

@@ -1,0 +1,83 @@
+"""MNIST as it was published: images of handwritten digits, 28 x 28 bytes, white on black."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import Error
+from .catalogue import SPLITS
+from .files import unzipped
+
+HELD_OUT = 5_000
+"""How many images of train are held out for validation: none was published."""
+
+
+@dataclass(frozen=True)
+class Idx:
+    """A published file in the idx format: its first number, the sizes after it, and the MD5 of its content."""
+
+    file: str
+    magic: int
+    shape: tuple[int, ...]
+    md5: str
+
+
+IMAGES = {
+    "train": Idx("train-images-idx3-ubyte.gz", 2051, (60_000, 28, 28), "6bbc9ace898e44ae57da46a324031adb"),
+    "test": Idx("t10k-images-idx3-ubyte.gz", 2051, (10_000, 28, 28), "2646ac647ad5339dbf082846283269ea"),
+}
+LABELS = {
+    "train": Idx("train-labels-idx1-ubyte.gz", 2049, (60_000,), "a25bea736e30d166cdddb491f175f624"),
+    "test": Idx("t10k-labels-idx1-ubyte.gz", 2049, (10_000,), "27ae3e4e09519cfbb04c329615203637"),
+}
+
+
+class Digits(NamedTuple):
+    """A published file's images and labels, and which of its rows belong to a split."""
+
+    file: str
+    images: np.ndarray
+    labels: np.ndarray
+    rows: np.ndarray
+
+
+def read(split: str, folder: str | Path | None = None) -> Digits:
+    """Return train (55,000 images), validation (5,000, held out of the published train) or test (10,000).
+
+    They are read from "mnist/" in a folder: the one that CONSERVA_DATA names, if left out.
+    """
+    if split not in SPLITS:
+        raise Error(f"split={split!r} is unknown: MNIST has {', '.join(SPLITS)}.")
+    file = "test" if split == "test" else "train"
+    images, labels = _content(IMAGES[file], folder), _content(LABELS[file], folder)
+    return Digits(file, images, labels, _rows(split, len(images)))
+
+
+def _content(idx: Idx, folder: str | Path | None) -> np.ndarray:
+    path, content = unzipped(f"mnist/{idx.file}", folder)
+    start = 4 + 4 * len(idx.shape)
+    expected = (idx.magic, *idx.shape)
+    if len(content) < start:
+        raise Error(f"{str(path)!r} has {len(content)} bytes: it is no idx file.")
+    found = tuple(int(number) for number in np.frombuffer(content[:start], ">i4"))
+    if found != expected:
+        raise Error(f"{str(path)!r} starts with the numbers {found}, not {expected}: get MNIST as published.")
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if md5 != idx.md5:
+        raise Error(f"{str(path)!r} has a content with the MD5 {md5}, not {idx.md5}: get MNIST as published.")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(idx.shape)
+
+
+def _rows(split: str, count: int) -> np.ndarray:
+    """Return the rows of a split in its file."""
+    if split == "test":
+        return np.arange(count)
+    out = np.zeros(count, bool)
+    out[Random(0).sample(range(count), HELD_OUT)] = True
+    return np.flatnonzero(out == (split == "validation"))
