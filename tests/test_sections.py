@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from conserva import Explanation
 from conserva.errors import NotApplicable
+from conserva.explanation import Sink
 from conserva.loading import load
 from conserva.tasks.task import Encoded
+from conserva.views.html import page
+from conserva.views.terminal import show
 
 ONE = Explanation(
     features=("[CLS]", "tr", "##ans", "late", "<s>", "über", "##setzen"),
@@ -66,3 +71,39 @@ def test_scores_of_several_inputs_stand_side_by_side() -> None:
     assert np.array_equal(own, [0, 1, 4])
     with pytest.raises(NotApplicable, match="attends over other places"):
         task.joined(inputs, {"a_input_ids": scores["a_input_ids"]})
+
+
+SINK = replace(ONE, sections=(), sink=Sink.of(0, ("The", "x"), (-30.0, 10.0)))
+
+
+def test_the_sink_is_measured_and_left_out_of_the_picture_alone() -> None:
+    assert SINK.sink == Sink("The", -30.0, 0.75, 0)
+    left = SINK.without_sink()
+    assert left.features == ONE.features[1:]
+    assert left.sink == Sink("The", -30.0, 0.75, None)
+    assert (left.output, left.ledger) == (SINK.output, SINK.ledger)
+    assert left.without_sink() is left
+    assert ONE.without_sink() is ONE
+    assert Sink.of(0, ("a",), (0.0,)).share == 0
+    assert SINK.merged().sink == SINK.sink
+    assert SINK.visible().sink == left.sink  # here the first token is none of the text's own
+    assert Explanation.from_json(left.to_json()) == left
+
+
+def test_views_show_sections_apart_and_tell_of_the_sink() -> None:
+    one = replace(ONE, sink=Sink("[CLS]", 0.5, 0.0079, 0))
+    html = page([one])
+    assert html.index("<h3>source</h3>") < html.index(">late<") < html.index("<h3>answer so far</h3>")
+    assert html.index("<h3>answer so far</h3>") < html.index(">über<")
+    for shown in (html.replace("&#x27;", "'"), _printed(one)):
+        assert "the first token '[CLS]' holds +0.500, 1% of all relevance" in shown
+        assert "left out of the picture" not in shown
+    assert "left out of the picture, not of the books" in _printed(one.without_sink())
+    lines = _printed(one).splitlines()
+    assert [line.strip() for line in lines].index("source") < [line.strip() for line in lines].index("answer so far")
+
+
+def _printed(one: Explanation) -> str:
+    console = Console(record=True, width=200, file=io.StringIO())
+    show([one], console)
+    return console.export_text()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .batches import budget, by_length
 from .errors import Error
-from .explanation import Entries, Explanation
+from .explanation import Entries, Explanation, Sink
 from .launches import Batch, launched
 from .methods import Method, find
 from .rules import RULE_SETS
@@ -122,9 +122,10 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
         entries = [Entries.of(*one) for one in zip(output, *books, strict=True)]
     for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
         index = _class_of(task, target, encoded, highest[row], logits.shape[-1])
+        own = tuple(scores[row][batch.own[row]].tolist())
         yield Explanation(
             features=encoded.tokens,
-            scores=tuple(scores[row][batch.own[row]].tolist()),
+            scores=own,
             special=encoded.special,
             words=encoded.words,
             text=encoded.text,
@@ -137,6 +138,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             provenance={key: dict(one) if isinstance(one, dict) else one for key, one in provenance.items()},
             picture=encoded.picture,
             sections=encoded.sections,
+            sink=None if encoded.sink is None else Sink.of(encoded.sink, encoded.tokens, own),
         )
 
 

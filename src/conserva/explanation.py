@@ -32,6 +32,24 @@ class Entries:
 
 
 @dataclass(frozen=True)
+class Sink:
+    """The token on which a language model leaves attention that it has no use for: the first one it reads."""
+
+    token: str
+    score: float
+    share: float
+    """Its part of all scores, counted without their signs."""
+    place: int | None
+    """Which of the features it is; None where it was left out of the picture."""
+
+    @classmethod
+    def of(cls, place: int, features: Sequence[str], scores: Sequence[float]) -> Sink:
+        """Measure the sink among all scores."""
+        total = sum(map(abs, scores))
+        return cls(features[place], scores[place], abs(scores[place]) / total if total else 0.0, place)
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why a model gave a score: relevance of every feature, signed, in the unit of the output."""
 
@@ -56,6 +74,8 @@ class Explanation:
     the atom words[i], or "superpixels" with an `image` (bytes, rows of pixels) and the `regions` of its pixels."""
     sections: tuple[tuple[str, int], ...] = ()
     """Where the features come from several inputs: what each is called, and how many of the features it has."""
+    sink: Sink | None = None
+    """A language model's first token, and how much of the relevance it holds."""
 
     def merged(self) -> Explanation:
         """Return the same explanation with the pieces of a word summed up."""
@@ -72,10 +92,19 @@ class Explanation:
         """Return the same explanation without the features that are none of the input's own."""
         return self._of([[i] for i, special in enumerate(self.special) if not special])
 
+    def without_sink(self) -> Explanation:
+        """Return the same explanation with a language model's first token left out of the picture, not of the books."""
+        if self.sink is None or self.sink.place is None:
+            return self
+        return self._of([[i] for i in range(len(self.features)) if i != self.sink.place])
+
     def _of(self, groups: Sequence[Sequence[int]]) -> Explanation:
         """Return the same explanation with groups of features in their place, each with the sum of its scores."""
         borders = list(itertools.accumulate(count for _, count in self.sections))
         places = [bisect.bisect_right(borders, group[0]) for group in groups]
+        sink = self.sink
+        if sink is not None and sink.place is not None:
+            sink = replace(sink, place=next((i for i, group in enumerate(groups) if sink.place in group), None))
         return replace(
             self,
             features=tuple(_joined([self.features[i] for i in group]) for group in groups),
@@ -83,6 +112,7 @@ class Explanation:
             special=tuple(self.special[group[0]] for group in groups),
             words=tuple(self.words[group[0]] for group in groups),
             sections=tuple((name, places.count(i)) for i, (name, _) in enumerate(self.sections)),
+            sink=sink,
         )
 
     def to_json(self) -> str:
@@ -97,14 +127,20 @@ class Explanation:
     @classmethod
     def from_fields(cls, found: Mapping[str, Any]) -> Explanation:
         """Return the explanation whose fields were read from JSON."""
-        found = {"picture": None, "sections": (), **found}  # most have none, and files of theirs may not say so
+        found = {
+            "picture": None,
+            "sections": (),
+            "sink": None,
+            **found,
+        }  # most have none, and files of theirs may not say so
         known = {one.name for one in fields(cls)}
         if missing := sorted(known - set(found)):
             raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")
         lists: dict[str, Any] = {name: tuple(found[name]) for name in ("features", "scores", "special", "words")}
         lists["sections"] = tuple((str(name), int(count)) for name, count in found["sections"])
         ledger = None if found["ledger"] is None else Entries(**found["ledger"])
-        return cls(**{**{name: found[name] for name in known}, **lists, "ledger": ledger})
+        sink = None if found["sink"] is None else Sink(**found["sink"])
+        return cls(**{**{name: found[name] for name in known}, **lists, "ledger": ledger, "sink": sink})
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg."""

@@ -59,6 +59,11 @@ class Encoded:
         """What the parts are called and how many features each has, as `Explanation.sections` has it."""
         return ()
 
+    @property
+    def sink(self) -> int | None:
+        """Which feature is a language model's first token, as `Explanation.sink` has it."""
+        return None
+
     def controls(self) -> dict[str, np.ndarray]:
         """Return scores that a method must beat and that need no model: name -> one for each feature."""
         return {}

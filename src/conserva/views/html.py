@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from ..explanation import Explanation
@@ -10,11 +10,12 @@ from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
 from .nodes import called, counted, strongest, virtual_node
 from .pictures import svg
 from .shapes import NAMESPACE
-from .wording import ENTRIES, caption, ledger_line, number
+from .wording import ENTRIES, caption, ledger_line, number, sink_line
 
 STYLE = """
 .conserva{font:16px/1.7 system-ui,sans-serif;color:#1a1a1a;max-width:60rem}
 .conserva h2{font-size:1rem;margin:1.6rem 0 .5rem}
+.conserva h3{font-size:.85rem;font-weight:600;margin:.6rem 0 .2rem}
 .conserva .tokens{margin:0 0 .4rem;overflow-wrap:anywhere}
 .conserva .token{background:var(--l);color:var(--li);padding:.12em .3em;border-radius:.25em;margin:0 .06em;
 display:inline-block;white-space:pre-wrap;unicode-bidi:isolate}
@@ -81,20 +82,28 @@ def _section(one: Explanation) -> str:
     if one.picture is not None:
         return _pictured(one)
     scale = scale_of([one])
-    tokens = "".join(
-        _token(feature, score, special, scale)
-        for feature, score, special in zip(one.features, one.scores, one.special, strict=True)
-    )
+    each = [_token(*three, scale) for three in zip(one.features, one.scores, one.special, strict=True)]
     return "\n".join(
         [
             "<section>",
             f"<h2>{escape(caption(one))}</h2>",
-            f'<p class="tokens">{tokens}</p>',
+            *_parts(one, each),
             _legend(scale, "a word"),
+            *([f'<p class="note">{escape(sink_line(one))}</p>'] if one.sink is not None else []),
             _ledger(one),
             "</section>",
         ]
     )
+
+
+def _parts(one: Explanation, tokens: Sequence[str]) -> Iterator[str]:
+    """Yield the tokens, those of each input by themselves where there are several."""
+    if not one.sections:
+        yield f'<p class="tokens">{"".join(tokens)}</p>'
+    first = 0
+    for name, count in one.sections:
+        yield f'<h3>{escape(name)}</h3>\n<p class="tokens">{"".join(tokens[first : first + count])}</p>'
+        first += count
 
 
 def _pictured(one: Explanation) -> str:

@@ -12,7 +12,7 @@ from ..explanation import Explanation
 from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .nodes import called, virtual_node
-from .wording import ENTRIES, caption, ledger_line, number, scale_line
+from .wording import ENTRIES, caption, ledger_line, number, scale_line, sink_line
 
 BAR = 36
 
@@ -28,18 +28,30 @@ def view(one: Explanation, console: Console) -> RenderableType:
     """Return one explanation: caption, coloured tokens or a picture, the scale, the ledger."""
     scale = scale_of([one])
     lines: list[RenderableType] = [Line(caption(one), style="bold")]
-    lines += [tokens(one, scale, console)] if one.picture is None else picture(one, scale, console)
+    lines += sections(one, scale, console) if one.picture is None else picture(one, scale, console)
     lines.append(Line(scale_line(scale), style="dim"))
+    if one.sink is not None:
+        lines.append(Line(sink_line(one), style="dim"))
     if one.ledger is not None:
         lines.append(ledger_bar(one))
     lines.append(Line(ledger_line(one), style="dim"))
     return Group(*lines, Line())
 
 
-def tokens(one: Explanation, scale: float, console: Console) -> Line:
+def sections(one: Explanation, scale: float, console: Console) -> list[RenderableType]:
+    """Return the tokens, those of each input by themselves where there are several."""
+    lines: list[RenderableType] = []
+    first = 0
+    for name, count in one.sections:
+        lines += [Line(name, style="dim"), tokens(one, scale, console, slice(first, first + count))]
+        first += count
+    return lines or [tokens(one, scale, console)]
+
+
+def tokens(one: Explanation, scale: float, console: Console, part: slice = slice(None)) -> Line:
     """Return the tokens on their colours; where a terminal has no shades, with their numbers."""
     line = Line()
-    for feature, score in zip(one.features, one.scores, strict=True):
+    for feature, score in zip(one.features[part], one.scores[part], strict=True):
         if not has_shades(console):
             line.append(f"{feature}({number(score)}) ", style=sign(score))
             continue

@@ -35,6 +35,15 @@ def ledger_line(explanation: Explanation) -> str:
     return f"{' '.join(parts)} = {number(explanation.output)}"
 
 
+def sink_line(explanation: Explanation) -> str:
+    """Say how much of the relevance a language model's first token holds, and whether it is in the picture."""
+    sink = explanation.sink
+    if sink is None:
+        return ""
+    where = "" if sink.place is not None else "; it is left out of the picture, not of the books"
+    return f"the first token {sink.token!r} holds {number(sink.score)}, {sink.share:.0%} of all relevance{where}"
+
+
 def scale_line(scale: float) -> str:
     """Say what the colours stand for."""
     return f"colours from {number(-scale)} (blue, against) to {number(scale)} (red, for)"
