@@ -95,6 +95,9 @@ def long_context(found: Found) -> list[str]:
     rows, model = found["rows"], found["model"]
     columns = ["forward", GI, "detach only", "captum", "autolrp", OURS, f"{OURS}, recompute", EXACT]
     columns += [f"{EXACT}, with the ledger"]
+    columns += [
+        name for name in (f"{OURS}, replayed", f"{EXACT}, replayed") if any(name in row["contenders"] for row in rows)
+    ]
     cells = [
         [f"{row['tokens']:,}", *(_cell(row["contenders"].get(name), row["contenders"].get(GI)) for name in columns)]
         for row in rows
@@ -105,7 +108,8 @@ def long_context(found: Found) -> list[str]:
         f"One token after a text, explained by a Llama of {model['weights'] / 1e9:.2f} billion random weights in "
         f"{model['dtype']}: {model['layers']} layers, {heads} heads of {size}, {key_heads} for keys and values; batch "
         f"1. {_made_with(found['machine'])} `detach only` is the AH- and LN-rule as one writes them by hand, by "
-        "detaching; captum and autolrp are used as their documents show. `recompute` keeps as little as it can.",
+        "detaching; captum and autolrp are used as their documents show. `recompute` keeps as little as it can. "
+        "`replayed` is `relevance(..., replay=True)` on tokens that differ from call to call, once it is trusted.",
         table(["tokens", *columns], cells),
         *_verdicts(rows),
         *_reasons([row["contenders"] for row in rows]),
