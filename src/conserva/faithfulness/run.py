@@ -24,6 +24,9 @@ from .statistics import RESAMPLES
 from .stream import Stream
 from .summary import summarise
 
+LINES = 2
+"""Which form the lines of a journal have: with another one a run is begun anew."""
+
 
 def evaluate(
     task: Task,
@@ -100,6 +103,7 @@ def evaluate(
     classes = _classes(task)
     samples = encode(task, data_taken, classes, truncate)
     settings = {
+        "lines": LINES,
         "protocol": _shown(found_protocol),
         "mask": mask,
         "methods": [one.name for one in chosen],
@@ -117,7 +121,7 @@ def evaluate(
     scored = [journal.scores[one.number] for one in samples]
     measured = [journal.curves[one.number] for one in samples]
     results, pairs = summarise(scored, measured, found_protocol, seed)
-    right = [one.label == int(np.argmax(found["logits"])) for one, found in zip(samples, scored, strict=True)]
+    right = [one.label == found["predicted"] for one, found in zip(samples, scored, strict=True)]
     return Evaluation(
         methods=results,
         pairs=pairs,
@@ -248,7 +252,7 @@ class _Run:
                         "label": one.label,
                         "target": targets[i],
                         "output": numbers[i],
-                        "logits": logits[i].tolist(),
+                        "predicted": int(logits[i].argmax()),
                         "scores": {name: each.tolist() for name, each in every.items()},
                         "controls": list(controls[i]),
                         "refused": self.refused,

@@ -24,7 +24,8 @@ class Sample:
 
     def maskable(self, protocol: Protocol) -> np.ndarray:
         """Return which features may be taken away."""
-        return ~np.array(self.encoded.fixed if protocol.special else self.encoded.special)
+        fixed = np.array(self.encoded.fixed)
+        return ~(fixed if protocol.special else fixed | np.array(self.encoded.special))
 
     def describe(self) -> str:
         """Name the sample in a message."""
