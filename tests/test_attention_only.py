@@ -308,7 +308,8 @@ def test_it_is_saved_and_loaded(variant: str, tmp_path: Path) -> None:
     options = {name: getattr(task.model.config, name) for name in AttentionOnlyConfig.quirks()}
     assert options == (VARIANTS[variant] or {"scaled_scores": True, "affine_norm": True, "unbiased_norm": False})
     ids = torch.tensor([task.encode("a joy of a film").ids])
-    assert torch.equal(task.model(ids).logits, model(ids).logits)
+    # Weights that lie elsewhere in memory may be summed in another order.
+    torch.testing.assert_close(task.model(ids).logits, model(ids).logits)
     one = conserva.explain(task, "a joy of a film", "good", "exact")
     assert one.output == pytest.approx(model(ids).logits[0, 2].item(), abs=1e-4)
 

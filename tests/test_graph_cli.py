@@ -174,7 +174,7 @@ def test_audit_on_smiles(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "CCO", "--smiles", "CCO"], ["one of them, not text and --smiles"]),
         (["explain", "--file", "a.txt", "--digit", "7"], ["one of them, not --file and --digit"]),
         (["compare", "CCO", "--digit", "7"], ["one of them, not text and --digit"]),
-        (["compare"], ["--smiles or --digit"]),
+        (["compare"], ["--smiles or --digit or --prompt"]),
         (["explain", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads texts", "'bace'"]),
         (["explain", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts", "'mnist'"]),
         (["compare", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads texts"]),

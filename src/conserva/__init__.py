@@ -9,27 +9,42 @@ from .explain import explain
 from .explanation import Explanation
 from .faithfulness import Evaluation
 from .faithfulness.run import evaluate
+from .generating import generation
+from .generation import Generation
 from .loading import load
 from .methods import methods
 from .propagation import rules
 from .relevance import relevance
-from .tasks import Graph, Text
+from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
+from .tracing import Trace, trace
 
 __all__ = [
     "Audit",
     "BiasStudy",
+    "Blanks",
+    "Causal",
     "Error",
     "Evaluation",
     "Explanation",
+    "Generation",
     "Graph",
+    "Image",
+    "Question",
+    "Seq2Seq",
+    "Similarity",
+    "Speech",
     "Text",
+    "Tokens",
+    "Trace",
     "audit",
     "bias",
     "evaluate",
     "explain",
+    "generation",
     "load",
     "methods",
     "relevance",
     "rules",
+    "trace",
 ]
 __version__ = "0.1.0"

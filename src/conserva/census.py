@@ -22,6 +22,7 @@ _NODES = {
 """Kind of operation -> how its nodes are called in a graph."""
 
 _MATRIX_PRODUCTS = ("MmBackward", "AddmmBackward", "BmmBackward", "UnsafeViewBackward")
+_QUANTISED = "torch.ao.nn.quantized"
 _OWN = __name__.partition(".")[0] + "."
 
 
@@ -72,9 +73,16 @@ def refuse_sealed(modules: Mapping[str, nn.Module]) -> None:
     """Raise if a part of the model runs where the context cannot see it."""
     for name, module in modules.items():
         scripted = isinstance(module, torch.jit.ScriptModule)
-        if not scripted and "_orig_mod" not in module._modules and module._compiled_call_impl is None:
+        quantised = type(module).__module__.startswith(_QUANTISED)
+        compiled = "_orig_mod" in module._modules or module._compiled_call_impl is not None
+        if not (scripted or quantised or compiled):
             continue
         where = f"module {name!r}" if name else "the model"
+        if quantised:
+            raise NotApplicable(
+                f"{where} computes in whole numbers ({type(module).__name__}), without gradients: explain the model "
+                "as it was before it was quantised."
+            )
         if scripted:
             raise NotApplicable(
                 f"{where} is scripted ({type(module).__name__}), so no rule reaches it: load it as plain PyTorch."

@@ -68,10 +68,11 @@ def explain(
     Parameters
     ----------
     task
-        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`, or `conserva.Graph(model)`.
+        What `conserva.load` returned, or a task made by hand: `conserva.Text(model, tokenizer)`, `conserva.Causal`,
+        `conserva.Image` and their like.
     inputs
-        A text, a SMILES, an image or a graph, as the task takes it; or a list of them, which are batched by length and
-        come back in their order.
+        A text, a prompt or chat, an image, a pair of texts, as the task takes it; or a list of them, which are batched
+        by length and come back in their order.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
     method
@@ -129,7 +130,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             special=encoded.special,
             words=encoded.words,
             text=encoded.text,
-            target=task.named(target, index),
+            target=task.titled(target, index, encoded),
             output=output[row],
             probability=None if index is None else float(probabilities[row, index]),
             ledger=entries[row],
@@ -144,9 +145,9 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
 
 def _class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: int) -> int | None:
     """Return the class that a target is, if it is one."""
-    if target is None:
-        return highest
     aimed = task.aim(target, encoded)
+    if aimed is None:
+        return highest
     if isinstance(aimed, str):
         return task.labels.get(aimed.strip())
     return aimed % classes if isinstance(aimed, int) else None

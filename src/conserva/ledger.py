@@ -84,7 +84,8 @@ class Entry:
         grad, constant, axis = in_float32(grad), self.constant, self.axis
         if grad.shape != self.shape:
             grad = grad.reshape(self.shape)
-        if self.where is None and isinstance(constant, Tensor) and constant.dim() == 1 and axis != grad.dim() - 1:
+        last = grad.shape[-1:]  # a constant of another shape is one number for all of them
+        if self.where is None and isinstance(constant, Tensor) and constant.shape == last and axis != grad.dim() - 1:
             constant = constant if constant.dtype == grad.dtype else constant.to(grad.dtype)
             if not axis:  # as at every linear layer and norm
                 return grad.reshape(self.samples, -1, grad.shape[-1]).sum(1) @ constant

@@ -1,15 +1,17 @@
-"""Loading a model as a task: with its tokenizer if it reads texts."""
+"""Loading a model as the task that its configuration says it is for."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from .errors import Error
+from .heads import LANGUAGE, head_of
 from .quiet import quiet_loading
-from .tasks import Graph, Task, Text
+from .tasks import Graph, Task
+from .tasks.image import load_image
 
 BUNDLED = "sentiment"
 """The model that comes with the package and is loaded if none is named: sentiment of film reviews."""
@@ -17,65 +19,79 @@ BUNDLED = "sentiment"
 MOLECULES, DIGITS = "bace", "mnist"
 """The graph models that come with the package: which molecules inhibit an enzyme, and handwritten digits."""
 
+BUNDLED_MODELS = (BUNDLED, MOLECULES, DIGITS)
 
-def load(name: str | Path = BUNDLED, *, trust_remote_code: bool = False) -> Task:
-    """Return the task of a model: a bundled one, one in a folder, or one from the Hugging Face hub.
+GRAPHS = "conserva-graphormer"
+"""The type of models of graphs."""
 
-    Weights are read from safetensors only; code that comes with a model runs only with `trust_remote_code=True`.
+GGUF = ".gguf"
+"""How files end that hold a language model with its configuration and its tokenizer."""
+
+
+def load(name: str | Path = BUNDLED, *, labels: Sequence[str] | None = None, trust_remote_code: bool = False) -> Task:
+    """Return the task of a model: a bundled one, one in a folder, one in a GGUF file, or one from the Hugging Face hub.
+
+    What it is for, its own configuration says: classifying texts, images or graphs, writing on, translating,
+    transcribing, tagging, answering, filling blanks, comparing sentences. A model that compares images with texts, as
+    CLIP, needs the texts as `labels`. Weights are read from safetensors or GGUF only, in float32; code that comes with
+    a model runs only with `trust_remote_code=True`.
     """
     from safetensors import SafetensorError
-    from transformers import AutoTokenizer
-
-    source = source_of(name)
-    options = {"trust_remote_code": trust_remote_code}
-    is_graph = _kind(source) == "conserva-graphormer"
-    try:
-        with quiet_loading():
-            tokenizer = None if is_graph else AutoTokenizer.from_pretrained(source, **options)
-            model, missing = _model(source, options)
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise Error(
-            f"model={str(name)!r} could not be loaded: it is no folder with config.json, model.safetensors and a "
-            f"tokenizer, and the hub did not give it ({reason}). Bundled models are {BUNDLED!r}, {MOLECULES!r} and "
-            f"{DIGITS!r}."
-        ) from None
-    if missing:
-        raise Error(
-            f"model={str(name)!r} is no {'graph' if is_graph else 'text'} classifier: its file has no weights for "
-            f"{', '.join(missing[:3])}. Fine-tune it for classification first."
-        )
-    return Text(model, tokenizer, name=str(name)) if tokenizer is not None else Graph(model, name=str(name))
-
-
-def _kind(source: str) -> str | None:
-    """Return a folder's kind of model; None for a model on the hub, where there is none of graphs."""
-    path = Path(source) / "config.json"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError:
-        return None  # transformers says what is wrong with it
-    return found.get("model_type") if isinstance(found, dict) else None
-
-
-def _model(source: str, options: dict[str, bool]) -> tuple[Any, list[str]]:
-    """Return a model, and the weights that its file does not have."""
-    import torch
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoConfig
 
     from . import models  # noqa: F401 - makes the paper's own models known to transformers
 
-    model, report = AutoModelForSequenceClassification.from_pretrained(
-        source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
+    source = source_of(name)
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if source.endswith(GGUF):
+        source, options["gguf_file"] = str(Path(source).parent), Path(source).name
+    try:
+        with quiet_loading():
+            if labels is not None:
+                return load_image(source, options, labels, str(name))
+            config = AutoConfig.from_pretrained(source, **options)
+            head = None if config.model_type == GRAPHS else head_of(config, source, str(name))
+            if "gguf_file" in options:
+                head = LANGUAGE  # which is all that such files hold
+            auto = "AutoModelForSequenceClassification" if head is None else head.auto
+            model, missing = _model(auto, source, options)
+            if missing:
+                noun = "graph classifier" if head is None else head.noun
+                raise Error(
+                    f"model={str(name)!r} is no {noun}: its file has no weights for {', '.join(missing[:3])}. "
+                    "Fine-tune it first."
+                )
+            if head is None:
+                return Graph(model, name=str(name))
+            return head.make(model, source, options, str(name))
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:160]
+        bundled = ", ".join(map(repr, BUNDLED_MODELS))
+        raise Error(
+            f"model={str(name)!r} could not be loaded: it is no folder with config.json, model.safetensors and a "
+            f"tokenizer or processor, and the hub did not give it ({reason}). Bundled models are {bundled}."
+        ) from None
+
+
+def _model(auto: str, source: str, options: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """Return a model, and the weights that its file does not have."""
+    import torch
+    import transformers
+
+    how = dict(options) if "gguf_file" in options else {**options, "use_safetensors": True}
+    model, report = getattr(transformers, auto).from_pretrained(
+        source, dtype=torch.float32, output_loading_info=True, **how
     )
     return model, sorted(report["missing_keys"])
 
 
 def source_of(name: str | Path) -> str:
-    """Return what transformers loads a model from: a bundled one by its name, a folder, or a name on the hub."""
-    if str(name) in (BUNDLED, MOLECULES, DIGITS) and not (Path(name) / "config.json").is_file():
+    """Return what a model is loaded from: a bundled one by its name, a folder, a GGUF file, or a name on the hub."""
+    if str(name) in BUNDLED_MODELS and not (Path(name) / "config.json").is_file():
         return str(resources.files("conserva") / "models" / str(name))
-    folder = Path(name).expanduser()
-    if folder.is_dir() and not (folder / "config.json").exists():
+    path = Path(name).expanduser()
+    if path.suffix == GGUF and not path.is_file():
+        raise Error(f"model={str(name)!r} does not exist: give a GGUF file that does.")
+    if path.is_dir() and not (path / "config.json").exists():
         raise Error(f"model={str(name)!r} is a folder without config.json: save a model there with save_pretrained.")
-    return str(folder) if folder.is_dir() else str(name)
+    return str(path) if path.exists() else str(name)

@@ -75,21 +75,22 @@ class Propagation(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
-        if reader is untouched or self._shadowed:
+        # Without gradients nothing is carried, and whoever moves weights about gets them back as parameters.
+        if reader is untouched or self._shadowed or not torch.is_grad_enabled():
             return func(*args, **kwargs) if kwargs else func(*args)
         for arg in args:
             if type(arg) is Parameter:
                 args = tuple([self.constant(arg) if type(arg) is Parameter else arg for arg in args])
                 break
         if not kwargs:  # as in most calls, which are worth a way of their own
-            if reader is _as_it_stands or not torch.is_grad_enabled():
+            if reader is _as_it_stands:
                 return func(*args)
             return reader(self, func, *args)
         for arg in kwargs.values():
             if type(arg) is Parameter:
                 kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
                 break
-        if reader is _as_it_stands or not torch.is_grad_enabled():
+        if reader is _as_it_stands:
             return func(*args, **kwargs)
         return reader(self, func, *args, **kwargs)
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from ..errors import Error
 from ..explanation import Explanation
+from ..generation import LOG_PROBABILITY, LOGIT
 from ..loading import BUNDLED, DIGITS, MOLECULES
-from ..tasks import Graph, Task
+from ..tasks import Task
 from .form import FORM, Commands, add_model
+from .given import add_inputs, check_reads, inputs_of, target_of
 from .progress import progress
 
 EXPLAIN = """examples:
@@ -22,7 +24,10 @@ EXPLAIN = """examples:
   conserva explain --file reviews.txt --words --html reviews.html
   echo "a joy." | conserva explain - --json
   conserva explain --smiles "CC(C)Cc1ccc(cc1)C(C)C(=O)O" --png ibuprofen.png
-  conserva explain --digit 7 --html seven.html"""
+  conserva explain --digit 7 --html seven.html
+  conserva explain --model SmolLM2.gguf --prompt "The capital of France is" --contrast London
+  conserva explain --model SmolLM2.gguf --prompt "Tell me a joke." --chat --generate 30 --html joke.html
+  conserva explain --model google/vit-base-patch16-224 --image cat.jpg --html cat.html"""
 
 COMPARE = """examples:
   conserva compare "has a lot of the virtues of eastwood at his best."
@@ -37,17 +42,31 @@ METHODS = """A method's options stand in brackets, as they are when none is give
 def add(commands: Commands) -> None:
     """Add the commands to the parser."""
     explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **FORM)
-    explain.add_argument("text", nargs="?", help="the text, or - for standard input")
     explain.add_argument("--file", type=Path, help="a file with one text a line")
-    explain.add_argument("--method", default="ah+ln", help="one of `conserva methods` (default: %(default)s)")
-    explain.set_defaults(run=_explain)
+    explain.add_argument("--method", help="one of `conserva methods` (default: ah+ln, exact for language models)")
     _shared(explain)
+    explain.add_argument(
+        "--generate",
+        type=int,
+        nargs="?",
+        const=40,
+        metavar="N",
+        help="let the model write N tokens (40), and explain each",
+    )
+    explain.add_argument("--continuation", metavar="TEXT", help="explain each token of this text after the prompt")
+    explain.add_argument(
+        "--score",
+        choices=(LOGIT, LOG_PROBABILITY),
+        default=LOGIT,
+        help="what of a written token (default: %(default)s)",
+    )
+    explain.add_argument("--trace", action="store_true", help="show relevance at every layer")
+    explain.set_defaults(run=_explain)
 
     compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **FORM)
-    compare.add_argument("text", nargs="?", help="the text, or - for standard input")
     compare.add_argument("--methods", help="which, as a,b,c (default: all)")
-    compare.set_defaults(run=_compare)
     _shared(compare)
+    compare.set_defaults(run=_compare, generate=None, continuation=None)
 
     methods = commands.add_parser("methods", help="list the methods", epilog=METHODS, **FORM)
     methods.add_argument("--json", action="store_true", help="as JSON")
@@ -55,14 +74,13 @@ def add(commands: Commands) -> None:
 
 
 def _shared(parser: argparse.ArgumentParser) -> None:
+    add_inputs(parser)
     add_model(parser, None, f"{BUNDLED}, {MOLECULES} for molecules, {DIGITS} for digits")
-    parser.add_argument("--smiles", help="a molecule instead of a text, as CCO")
-    parser.add_argument(
-        "--digit", metavar="N", help="a digit instead of a text: 0 to 9, an image of MNIST as test:12, or a file"
-    )
-    parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
     parser.add_argument("--words", action="store_true", help="sum up the pieces of a word")
     parser.add_argument("--hide-special", action="store_true", help="leave out [CLS], [SEP] and their like")
+    parser.add_argument(
+        "--hide-sink", action="store_true", help="leave a language model's first token out of the picture"
+    )
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", type=Path, metavar="PATH", help="write a page")
@@ -73,11 +91,17 @@ def _explain(given: argparse.Namespace) -> None:
     from ..explain import explain
     from ..loading import load
 
-    inputs, model = _inputs(given, given.file)
+    inputs, model = inputs_of(given, given.file)
     task = load(model)
-    _check_reads_graphs(task, given)
+    check_reads(task, given)
+    if given.generate is not None or given.continuation is not None:
+        _generate(task, inputs[0], given)
+        return
+    if given.trace:
+        _trace(task, inputs[0], given)
+        return
     if len(inputs) == 1:
-        found = [explain(task, inputs[0], _target(given), given.method, truncate=given.truncate)]
+        found = [explain(task, inputs[0], _aimed(task, inputs[0], given), given.method, truncate=given.truncate)]
     else:
         with progress("explaining") as say:
             done = 0
@@ -87,7 +111,7 @@ def _explain(given: argparse.Namespace) -> None:
                 done += count
                 say(done, len(inputs))
 
-            target = _target(given)
+            target = [_aimed(task, one, given) for one in inputs] if given.contrast else target_of(given)
             found = explain(task, inputs, target, given.method, truncate=given.truncate, progress=further)
     found = [_shaped(one, given) for one in found]
     if given.json:
@@ -100,6 +124,53 @@ def _explain(given: argparse.Namespace) -> None:
     _write(found, given)
 
 
+def _aimed(task: Task, one: Any, given: argparse.Namespace) -> str | int | None:
+    """Return what is explained of an input; what is predicted is looked up where a contrast is with that."""
+    from ..explain import explain
+
+    if given.contrast is None or given.target is not None:
+        return target_of(given)
+    return target_of(given, explain(task, one, None, "gi", truncate=given.truncate).target)
+
+
+def _generate(task: Task, prompt: Any, given: argparse.Namespace) -> None:
+    from ..generating import generation
+
+    _refuse(given, ("--target", given.target), ("--contrast", given.contrast), ("--png", given.png))
+    how = {"tokens": given.generate or 40, "method": given.method, "score": given.score}
+    found = generation(task, prompt, given.continuation, **how)
+    if given.json:
+        print(found.to_json())
+    else:
+        from ..views.generation_terminal import show_generation
+
+        show_generation(found)
+    if given.html:
+        found.save(given.html)
+        print(f"wrote {given.html}", file=sys.stderr)
+
+
+def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
+    from ..tracing import trace
+
+    found = trace(task, one, _aimed(task, one, given), given.method, truncate=given.truncate)
+    if given.json:
+        print(found.to_json())
+    else:
+        from ..views.trace import show_trace
+
+        show_trace(found)
+    for path in filter(None, (given.html, given.png)):
+        found.save(path)
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _refuse(given: argparse.Namespace, *options: tuple[str, Any]) -> None:
+    for option, value in options:
+        if value is not None:
+            raise Error(f"{option} {str(value)!r} says nothing about a generation: leave it out.")
+
+
 def _compare(given: argparse.Namespace) -> None:
     from ..explain import explain
     from ..loading import load
@@ -108,13 +179,14 @@ def _compare(given: argparse.Namespace) -> None:
     names = given.methods.split(",") if given.methods else list(methods())
     for name in names:
         find(name)
-    (one_input,), model = _inputs(given)
+    (one_input,), model = inputs_of(given)
     task = load(model)
-    _check_reads_graphs(task, given)
+    check_reads(task, given)
+    target = _aimed(task, one_input, given)
     rows: dict[str, Explanation | str] = {}
     for name in names:
         try:
-            rows[name] = _shaped(explain(task, one_input, _target(given), name, truncate=given.truncate), given)
+            rows[name] = _shaped(explain(task, one_input, target, name, truncate=given.truncate), given)
         except Error as error:
             rows[name] = str(error)
     found = [one for one in rows.values() if isinstance(one, Explanation)]
@@ -141,60 +213,8 @@ def _methods(given: argparse.Namespace) -> None:
         print(f"{name:<14}{summary}" + (f" [{chosen}]" if chosen else ""))
 
 
-def _inputs(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
-    """Return what is to be explained, and the model for it."""
-    ways = {"text": given.text, "--file": file, "--smiles": given.smiles, "--digit": given.digit}
-    chosen = [name for name, value in ways.items() if value is not None]
-    if len(chosen) != 1:
-        said = f", not {' and '.join(chosen)}" if chosen else ""
-        raise Error(f"Give a text, - for standard input, --file PATH, --smiles or --digit: one of them{said}.")
-    if given.smiles is not None:
-        return [given.smiles], given.model or MOLECULES
-    if given.digit is not None:
-        from ..datasets.drawn import digit_graph
-
-        return [digit_graph(given.digit)], given.model or DIGITS
-    return ([_read(given.text)] if file is None else _lines(file)), given.model or BUNDLED
-
-
-def _check_reads_graphs(task: Task, given: argparse.Namespace) -> None:
-    """Raise if a molecule or a digit was given to a model of texts, which would read the SMILES as a sentence."""
-    for option, value, bundled in (("--smiles", given.smiles, MOLECULES), ("--digit", given.digit, DIGITS)):
-        if value is not None and not isinstance(task, Graph):
-            raise Error(
-                f"{option} {value!r:.60}: {task.name} reads texts. Leave out --model for the bundled {bundled!r}, or "
-                "name a model of graphs."
-            )
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise Error(f"--file {file}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise Error(f"--file {file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise Error(f"--file {file} holds no text.")
-    return texts
-
-
-def _read(text: str) -> str:
-    if text != "-":
-        return text
-    try:
-        return sys.stdin.buffer.read().decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise Error(f"Standard input is not UTF-8 (byte {error.start}).") from None
-
-
-def _target(given: argparse.Namespace) -> str | int | None:
-    target: str | None = given.target
-    return int(target) if target is not None and target.removeprefix("-").isdecimal() else target
-
-
 def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
+    one = one.without_sink() if given.hide_sink else one
     one = one.merged() if given.words else one
     return one.visible() if given.hide_special else one
 

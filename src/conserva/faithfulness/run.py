@@ -25,7 +25,7 @@ from .stream import Stream
 from .summary import summarise
 
 LINES = 2
-"""Which form the lines of a journal have: with another one a run is begun anew."""
+"""Which form the lines of a journal have: a run whose lines have another is not gone on with."""
 
 
 def evaluate(
@@ -67,7 +67,7 @@ def evaluate(
         What stands for tokens that are taken away: "unk", "mask", "pad", or "drop" to hide them from attention. None
         for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper. For nodes of a
         graph "token" (or None), where nothing looks at them, "induced", where they are deleted, or "blank", where they
-        stay and say nothing.
+        stay and say nothing. For patches of an image "mean" (or None), its mean colour, or "grey".
     steps
         In how many steps features go or come, or "each" for one at a time; None for the protocol's 10.
     count

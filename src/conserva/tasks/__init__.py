@@ -1,7 +1,27 @@
 """Tasks: how an input becomes features, and an output a target."""
 
+from .blanks import Blanks
+from .causal import Causal
 from .graph import Graph
+from .image import Image
+from .questions import Question
+from .seq2seq import Seq2Seq
+from .similarity import Similarity
+from .speech import Speech
+from .tagging import Tokens
 from .task import Task
 from .text import Text
 
-__all__ = ["Graph", "Task", "Text"]
+__all__ = [
+    "Blanks",
+    "Causal",
+    "Graph",
+    "Image",
+    "Question",
+    "Seq2Seq",
+    "Similarity",
+    "Speech",
+    "Task",
+    "Text",
+    "Tokens",
+]

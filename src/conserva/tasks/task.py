@@ -128,8 +128,12 @@ class Task(ABC):
             return getattr(target, "__name__", str(target))
         return {i: label for label, i in self.labels.items()}.get(index, str(index))
 
+    def titled(self, target: Any, index: int | None, encoded: Any) -> str:
+        """Return what a target is called for one input, where its own words may say it."""
+        return self.named(target, index)
+
     @property
-    def labels(self) -> dict[str, int]:
+    def labels(self) -> Mapping[str, int]:
         """The model's labels and their class indices."""
         return labels_of(self.model)
 

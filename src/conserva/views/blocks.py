@@ -1,10 +1,12 @@
-"""Graphs in the terminal: atoms within their SMILES, superpixels as half-blocks, and the largest scores as a list."""
+"""Graphs and images in the terminal: atoms within their SMILES, pixels as half-blocks, the largest scores as a list."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text as Line
@@ -12,10 +14,17 @@ from rich.text import Text as Line
 from ..explanation import Explanation
 from .colours import RGB, hexadecimal, ink, shade
 from .nodes import counted, in_picture, kind_of, node_scores, strongest, virtual_node
+from .overlay import decoded, grey, grid_of, seen_through
 from .wording import number
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 FEW, LISTED = 3, 10
 """How many nodes are listed where a terminal has shades, and where it has none."""
+
+ACROSS = 48
+"""How many blocks across an image is drawn, or fewer: its patches are squares of them."""
 
 WIDE = 80
 """Narrower terminals have one score a line, where wide ones have a row."""
@@ -40,6 +49,8 @@ def picture(one: Explanation, scale: float, console: Console) -> list[Renderable
     top = strongest(one, FEW if has_shades(console) else LISTED)
     if has_shades(console) and kind_of(one) == "molecule":
         shown = molecule(one, scale)
+    elif has_shades(console) and kind_of(one) == "image":
+        shown = patches(one, scale, console.width)
     elif has_shades(console):
         shown = superpixels(one, scale, console.width)
     table = Table.grid(padding=(0, 2))
@@ -91,13 +102,34 @@ def superpixels(one: Explanation, scale: float, width: int) -> RenderableType:
     shades = {node: shade(score, scale) for node, score in node_scores(one).items()}
     grey = half_blocks([[(255 - value,) * 3 for value in row] for row in image])
     coloured = half_blocks([[shades[node] for node in row] for row in regions])
+    return _beside(grey, coloured, len(image), width >= 2 * len(image[0]) + len(_GAP))
+
+
+def patches(one: Explanation, scale: float, width: int) -> RenderableType:
+    """Return the image, and beside it the same with the colours of its patches: below it where there is no room."""
+    (rows, columns), scores, image = grid_of(one), node_scores(one), decoded(one)
+    each = max(1, min(ACROSS, width) // columns)  # pixels of the terminal, so that patches end where blocks do
+    size = (columns * each, rows * each)
+    plain, light = (_pixels(kind.resize(size)) for kind in (image, grey(image)))
+    coloured = [
+        [seen_through(pixel, scores[y // each * columns + x // each], scale) for x, pixel in enumerate(row)]
+        for y, row in enumerate(light)
+    ]
+    return _beside(half_blocks(plain), half_blocks(coloured), size[1], width >= 2 * size[0] + len(_GAP))
+
+
+def _pixels(image: Image) -> list[list[RGB]]:
+    return [[(red, green, blue) for red, green, blue in row] for row in np.asarray(image.convert("RGB")).tolist()]
+
+
+def _beside(left: Line, right: Line, rows: int, has_room: bool) -> RenderableType:
+    """Return two blocks of so many rows of pixels side by side, or one below the other."""
     table = Table.grid(padding=0)
-    if width < 2 * len(image[0]) + len(_GAP):
-        table.add_row(grey)
-        table.add_row("")
-        table.add_row(coloured)
-    else:
-        table.add_row(grey, Line("\n".join([_GAP] * ((len(image) + 1) // 2))), coloured)
+    if has_room:
+        table.add_row(left, Line("\n".join([_GAP] * ((rows + 1) // 2))), right)
+        return table
+    for part in (left, "", right):
+        table.add_row(part)
     return table
 
 

@@ -51,7 +51,7 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <title>{title}</title>
 <style>body{{margin:2rem auto;padding:0 1rem;max-width:60rem;background:#fff}}
 @media (prefers-color-scheme:dark){{body{{background:#16181d}}}}</style>
@@ -107,7 +107,7 @@ def _parts(one: Explanation, tokens: Sequence[str]) -> Iterator[str]:
 
 
 def _pictured(one: Explanation) -> str:
-    """Return a graph: its picture, the virtual node beside it, and all nodes as a list."""
+    """Return a graph or an image: its picture, the virtual node beside it, and all nodes or patches as a list."""
     scale, name = scale_of([one]), called(one)
     chips = "".join(_token(node, score, True, scale, f" {number(score)}") for node, score in virtual_node(one))
     rows = "".join(

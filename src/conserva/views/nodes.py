@@ -1,4 +1,4 @@
-"""The nodes of a graph as every view names and orders them; its virtual node is reported apart."""
+"""The nodes of a graph, or patches of an image, as every view names and orders them; a virtual node is apart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import Error
 from ..explanation import Explanation
 from .wording import number
 
-_CALLED = {"molecule": "atom", "superpixels": "superpixel"}
+_CALLED = {"molecule": "atom", "superpixels": "superpixel", "image": "patch"}
 
 
 def kind_of(explanation: Explanation) -> str:
@@ -17,7 +17,7 @@ def kind_of(explanation: Explanation) -> str:
         raise Error(f"{explanation.text[:80]!r} has no picture: draw texts apart from graphs.")
     kind = explanation.picture.get("kind")
     if kind not in _CALLED:
-        known = " or ".join(repr(name) for name in _CALLED)
+        known = ", ".join(repr(name) for name in _CALLED)
         raise Error(f"The picture of {explanation.text!r} is of the kind {kind!r}: only {known} can be drawn.")
     return str(kind)
 
@@ -33,14 +33,14 @@ def in_picture(explanation: Explanation, kind: str, name: str) -> Any:
 
 
 def called(explanation: Explanation) -> str:
-    """Return what a node is: an atom, a superpixel."""
+    """Return what a node is: an atom, a superpixel, a patch."""
     return _CALLED[kind_of(explanation)]
 
 
 def counted(explanation: Explanation) -> str:
     """Return how many nodes have scores."""
-    count = len(node_scores(explanation))
-    return f"{count} {called(explanation)}{'' if count == 1 else 's'}"
+    count, name = len(node_scores(explanation)), called(explanation)
+    return f"{count} {name}{'' if count == 1 else 'es' if name.endswith('ch') else 's'}"
 
 
 def node_scores(explanation: Explanation) -> dict[int, float]:
@@ -65,7 +65,7 @@ def node_name(explanation: Explanation, node: int) -> str:
 def short_name(explanation: Explanation, node: int) -> str:
     """Return what a node is called where it is clear what nodes are."""
     name = explanation.features[explanation.words.index(node)]
-    return f"{name} {node}" if kind_of(explanation) == "molecule" else str(node)
+    return {"molecule": f"{name} {node}", "image": name}.get(kind_of(explanation), str(node))
 
 
 def tooltip(explanation: Explanation, node: int) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of explained graphs: one alone, with its caption and its books, or all methods of an input in a row."""
+"""Pictures of explained graphs and images: one alone, with its caption and its books, or all methods in a row."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .molecule import molecule_drawing
 from .nodes import kind_of, label, virtual_node
+from .overlay import overlay_drawing
 from .shapes import NOTE, Drawing, Placed, Shape, Words, rectangle
 from .shapes import svg as drawn
 from .superpixels import superpixels_drawing
@@ -18,6 +19,7 @@ from .wording import ENTRIES, caption, ledger_line, number, outcome, scale_line
 KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {
     "molecule": molecule_drawing,
     "superpixels": superpixels_drawing,
+    "image": overlay_drawing,
 }
 ZOOM, NARROWEST = 0.6, 150.0
 """The size of a picture in a row, and the least room for it: names must fit beneath."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +55,15 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Raster:
+    """An image that fills a rectangle from the drawing's upper left corner: a PNG, in base64."""
+
+    png: str
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
 class Placed:
     """A drawing inside another one."""
 
@@ -68,7 +79,7 @@ class Drawing:
 
     width: float
     height: float
-    parts: tuple[Shape | Words | Placed, ...]
+    parts: tuple[Shape | Words | Raster | Placed, ...]
 
 
 def circle(x: float, y: float, radius: float) -> str:
@@ -130,6 +141,11 @@ def _elements(drawing: Drawing) -> Iterator[str]:
                 f'<text x="{_short(part.x)}" y="{_short(part.y)}" font-size="{part.size:g}" fill="{part.colour}" '
                 f'text-anchor="{part.anchor}"{bold}>{escape(part.text)}</text>'
             )
+        elif isinstance(part, Raster):
+            yield (
+                f'<image href="data:image/png;base64,{part.png}" width="{_short(part.width)}" '
+                f'height="{_short(part.height)}" preserveAspectRatio="none"/>'
+            )
         else:
             yield _path(part)
 
@@ -168,6 +184,9 @@ def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: fl
                 va="baseline",
                 weight="bold" if part.bold else "normal",
             )
+        elif isinstance(part, Raster):
+            right, bottom = x + zoom * part.width, y + zoom * part.height
+            axes.imshow(_pixels(part.png), extent=(x, right, bottom, y), aspect="auto", interpolation="antialiased")
         else:
             patch = PathPatch(
                 _outline(part.path, x, y, zoom),
@@ -179,6 +198,13 @@ def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: fl
                 capstyle="butt",
             )
             axes.add_patch(patch)
+
+
+def _pixels(png: str) -> Any:
+    """Return an image in colours: of one in grey matplotlib would make a heat map."""
+    from PIL import Image  # which matplotlib itself needs
+
+    return Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
 
 
 def _outline(path: str, x: float, y: float, zoom: float) -> Path:

@@ -77,9 +77,10 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
     console = console or Console()
     first = next((one for one in rows.values() if isinstance(one, Explanation)), None)
     pictures = first is not None and first.picture is not None
+    has_virtual = first is not None and pictures and bool(virtual_node(first))
     shown = f"largest scores ({called(first)})" if first is not None and pictures else "tokens"
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
-    for title in ("method", shown, *(["virtual\nnode"] if pictures else []), "sum", "gap"):
+    for title in ("method", shown, *(["virtual\nnode"] if has_virtual else []), "sum", "gap"):
         table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
     for name, one in rows.items():
         if isinstance(one, str):
@@ -96,5 +97,5 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
 
 
 def _picture_cells(one: Explanation, scale: float, console: Console) -> list[Line]:
-    apart = Line(" ").join(scored("", score, scale, console) for _, score in virtual_node(one))
-    return [summary(one, scale, console), apart]
+    apart = [scored("", score, scale, console) for _, score in virtual_node(one)]
+    return [summary(one, scale, console), *([Line(" ").join(apart)] if apart else [])]

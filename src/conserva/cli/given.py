@@ -1,0 +1,138 @@
+"""What is to be explained, as the command line gives it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import Error
+from ..loading import BUNDLED, DIGITS, MOLECULES
+from ..tasks import Causal, Graph, Image, Seq2Seq, Speech, Task
+
+
+class Way(NamedTuple):
+    """A way to give an input: its option, the tasks that take it, and the bundled model for it if there is one."""
+
+    option: str
+    tasks: tuple[type[Task], ...]
+    reads: str
+    bundled: str | None
+
+
+WAYS = {
+    "smiles": Way("--smiles", (Graph,), "graphs", MOLECULES),
+    "digit": Way("--digit", (Graph,), "graphs", DIGITS),
+    "prompt": Way("--prompt", (Causal,), "prompts", None),
+    "image": Way("--image", (Image,), "images", None),
+    "audio": Way("--audio", (Speech,), "audio", None),
+}
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is explained."""
+    parser.add_argument("text", nargs="?", help="the text, or - for standard input")
+    parser.add_argument(
+        "--with",
+        dest="second",
+        metavar="TEXT",
+        help="what belongs to the text: the context of a question, the sentence to compare it with, the word to tag, "
+        "the answer so far",
+    )
+    parser.add_argument("--prompt", metavar="TEXT", help="a language model's prompt, or - for standard input")
+    parser.add_argument(
+        "--chat", action="store_true", help="the prompt is a user's message: put it as the model's chat"
+    )
+    parser.add_argument("--image", type=Path, metavar="PATH", help="an image")
+    parser.add_argument("--audio", type=Path, metavar="PATH", help="speech, as a WAV file")
+    parser.add_argument("--smiles", help="a molecule, as CCO")
+    parser.add_argument(
+        "--digit", metavar="N", help="a digit as a graph: 0 to 9, an image of MNIST as test:12, or a file"
+    )
+    parser.add_argument(
+        "--target", help="a label, a class index, a word, or a contrast 'a - b' (default: the prediction)"
+    )
+    parser.add_argument("--contrast", metavar="OTHER", help="explain the target, or the prediction, rather than this")
+
+
+def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
+    """Return what is to be explained, and the model for it."""
+    ways = {"text": given.text, "--file": file, **{way.option: getattr(given, name) for name, way in WAYS.items()}}
+    chosen = [name for name, value in ways.items() if value is not None]
+    if len(chosen) != 1:
+        said = f", not {' and '.join(chosen)}" if chosen else ""
+        options = " or ".join(way.option for way in WAYS.values())
+        raise Error(f"Give a text, - for standard input, --file PATH, {options}: one of them{said}.")
+    if given.second is not None and given.text is None:
+        raise Error(f"--with {given.second!r} belongs to a text: give that too.")
+    if given.chat and given.prompt is None:
+        raise Error("--chat puts a --prompt as a chat: give that too.")
+    name = next((name for name in WAYS if getattr(given, name) is not None), None)
+    if name is None:
+        texts: list[Any] = [read_text(given.text)] if file is None else _lines(file)
+        inputs = texts if given.second is None else [(texts[0], given.second)]
+        return inputs, given.model or BUNDLED
+    way = WAYS[name]
+    model = given.model or way.bundled
+    if model is None:
+        raise Error(f"{way.option} needs a model that reads {way.reads}: name one with --model.")
+    return [_input(name, getattr(given, name), given.chat)], model
+
+
+def _input(name: str, value: Any, chat: bool) -> Any:
+    if name == "digit":
+        from ..datasets.drawn import digit_graph
+
+        return digit_graph(value)
+    if name == "prompt":
+        text = read_text(value)
+        return [{"role": "user", "content": text}] if chat else text
+    return value if isinstance(value, str) else str(value)
+
+
+def check_reads(task: Task, given: argparse.Namespace) -> None:
+    """Raise if a model was given what it does not read: it would take a molecule's SMILES for a sentence."""
+    for name, way in WAYS.items():
+        value = getattr(given, name, None)
+        if value is None or isinstance(task, way.tasks):
+            continue
+        bundled = f"Leave out --model for the bundled {way.bundled!r}, or name" if way.bundled else "Name"
+        raise Error(
+            f"{way.option} {str(value)!r:.60}: {task.name} reads {task.noun}s. {bundled} a model of {way.reads}."
+        )
+    writes = isinstance(task, (Causal, Seq2Seq))
+    for option, value in (("--generate", given.generate), ("--continuation", given.continuation)):
+        if value is not None and not writes:
+            raise Error(f"{option} {value!r}: {task.name} writes nothing. Name a language model.")
+
+
+def target_of(given: argparse.Namespace, predicted: str | None = None) -> str | int | None:
+    """Return what is explained; a contrast without a target is one of the prediction."""
+    target: str | None = given.target
+    if given.contrast is not None:
+        return f"{predicted if target is None else target} - {given.contrast}"
+    return int(target) if target is not None and target.removeprefix("-").isdecimal() else target
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise Error(f"--file {file}: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise Error(f"--file {file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise Error(f"--file {file} holds no text.")
+    return texts
+
+
+def read_text(text: str) -> str:
+    """Return a text, or what standard input holds for -."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise Error(f"Standard input is not UTF-8 (byte {error.start}).") from None

@@ -1,0 +1,204 @@
+"""Writing down speech: Whisper, explained at the next token by tenths of a second and by the text so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..errors import Error
+from .audio import Audio, audio_of, is_audio
+from .masking import TextRows, masked
+from .reading import Answer
+from .seq2seq import EncodedPair, NextToken, Seq2Seq
+from .task import Encoded
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+WINDOW = 0.1
+"""Seconds of sound that make a feature."""
+
+MASKS = ("silence",)
+"""What becomes of sound that is taken away: it is as quiet as the recording ever is. Nothing looks at tokens."""
+
+_EXTRACTOR = ("sampling_rate", "hop_length", "n_samples", "nb_max_frames", "feature_size")
+"""What a feature extractor must tell: those of Whisper do."""
+
+
+class NextSpokenToken(NextToken):
+    """A model of speech whose spectrogram is given window by window."""
+
+    def __init__(self, network: nn.Module, bins: int, frames: int) -> None:
+        super().__init__(network)
+        self.bins, self.frames = bins, frames
+
+    def spectrogram(self, windows: Tensor) -> Tensor:
+        """Return samples x bins x frames, as the network takes it, of samples x windows x numbers."""
+        each = windows.reshape(*windows.shape[:2], self.bins, -1)
+        return each.transpose(1, 2).flatten(2)[..., : self.frames]
+
+    def forward(  # type: ignore[override]
+        self,
+        windows: Tensor,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        read: Tensor | None = None,
+        **options: Any,
+    ) -> Answer:
+        """Return the score of every token in the place that is read; without one, in all places of the answer."""
+        source = {"input_features": self.spectrogram(windows)}
+        return self.next_token(source, decoder_input_ids, decoder_attention_mask, read, options)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedAudio(Encoded):
+    """A recording as the model sees it: its spectrogram, cut into windows."""
+
+    windows: np.ndarray
+    """Windows x numbers."""
+
+    @property
+    def key(self) -> str:
+        return self.windows.tobytes().hex()
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechRows:
+    """A recording and an answer so far, with other windows and tokens taken away in each row."""
+
+    source: EncodedAudio
+    kept: np.ndarray
+    """Rows x windows."""
+    answer: TextRows
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> SpeechRows:
+        return SpeechRows(self.source, self.kept[rows], self.answer[rows])
+
+    @property
+    def width(self) -> int:
+        """How many features both have."""
+        return len(self.source) + self.answer.width
+
+    def keys(self) -> np.ndarray:
+        """Return whose windows they are and which are kept, and what the answer is known by."""
+        owner = np.frombuffer(id(self.source).to_bytes(8, "little"), np.uint8)
+        return np.concatenate(
+            [np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8), self.answer.keys()], axis=1
+        )
+
+    def sound(self) -> np.ndarray:
+        """Return rows x windows x numbers, with silence where windows are taken away."""
+        windows = self.source.windows
+        found: np.ndarray = np.where(self.kept[:, :, None], windows, windows.min())
+        return found
+
+
+class Speech(Seq2Seq):
+    """A model that writes down speech, such as Whisper: a Hugging Face model, its feature extractor and tokenizer.
+
+    It is asked with a WAV file's path or with (array, rate), or with a pair of that and the text so far, and explained
+    at the token that it would write next. Features are windows of a tenth of a second, named by their time, then the
+    tokens of the text so far; windows behind the end of the recording, which the model reads as silence, are special.
+    Language and task are the tokenizer's: `tokenizer.set_prefix_tokens(language="english", task="transcribe")`.
+    """
+
+    features = ("windows", "decoder_input_ids")
+    noun = "recording"
+    takes = "input_features"
+
+    model: NextSpokenToken
+
+    def __init__(
+        self,
+        model: nn.Module,
+        feature_extractor: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str | None = None,
+    ) -> None:
+        missing = [one for one in _EXTRACTOR if not isinstance(getattr(feature_extractor, one, None), int)]
+        if not callable(feature_extractor) or missing:
+            raise Error(
+                f"feature_extractor={type(feature_extractor).__name__} is none like Whisper's: it does not tell "
+                f"{', '.join(missing)}."
+            )
+        self.extractor = feature_extractor
+        super().__init__(model, tokenizer, name)
+        bins, most = (getattr(model.config, one, None) for one in ("num_mel_bins", "max_source_positions"))
+        frames = None if most is None else 2 * most  # Whisper's second convolution halves them
+        made = (feature_extractor.feature_size, feature_extractor.nb_max_frames)
+        if (bins, frames) != made:
+            raise Error(
+                f"The feature extractor makes {made[0]} x {made[1]} numbers, {self.name} takes {bins} x {frames}: give "
+                "the one that the model was trained with."
+            )
+
+    def _read_through(self, model: nn.Module) -> NextSpokenToken:
+        return NextSpokenToken(model, self.extractor.feature_size, self.extractor.nb_max_frames)
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """What every answer begins with: the tokenizer's prefix, which tells language and task, if it has one."""
+        prefix = getattr(self.tokenizer, "prefix_tokens", None)
+        return tuple(prefix) if prefix else super().start
+
+    @property
+    def _frames(self) -> int:
+        """How many frames of the spectrogram make a window."""
+        return max(1, round(WINDOW * int(self.extractor.sampling_rate) / int(self.extractor.hop_length)))
+
+    def is_source(self, given: Any) -> bool:
+        return is_audio(given)
+
+    def encode_source(self, source: Any, truncate: bool) -> EncodedAudio:
+        """Turn a recording into windows of its spectrogram; with `truncate` a long one is cut at its end."""
+        audio = audio_of(source).at(self.extractor.sampling_rate)
+        most = self.extractor.n_samples
+        if len(audio.samples) > most and not truncate:
+            raise Error(
+                f"{audio.name} is {audio.seconds:.1f} s long, {self.name} takes {most / audio.rate:.1f} s: shorten it, "
+                "or let it be cut with truncate=True (--truncate)."
+            )
+        found = self.extractor(audio.samples[:most], sampling_rate=audio.rate, return_tensors="np")
+        return self._windows(audio, found["input_features"][0])
+
+    def _windows(self, audio: Audio, spectrogram: np.ndarray) -> EncodedAudio:
+        """Cut a spectrogram of bins x frames into windows, the last of them filled up with zeros."""
+        bins, frames = spectrogram.shape
+        count = -(-frames // self._frames)
+        whole = np.pad(spectrogram, ((0, 0), (0, count * self._frames - frames)))
+        windows = whole.reshape(bins, count, self._frames).transpose(1, 0, 2).reshape(count, -1)
+        seconds = self._frames * self.extractor.hop_length / audio.rate
+        names = tuple(f"{i * seconds:.1f}-{(i + 1) * seconds:.1f} s" for i in range(count))
+        special = tuple(i * seconds >= audio.seconds for i in range(count))
+        words = tuple(None if is_special else i for i, is_special in enumerate(special))
+        return EncodedAudio(audio.name, names, special, words, windows)
+
+    def source_texts(self, source: EncodedAudio) -> tuple[str, ...]:
+        return source.tokens
+
+    def source_batch(self, sources: Sequence[EncodedAudio]) -> dict[str, np.ndarray]:
+        return {"windows": np.stack([one.windows for one in sources])}
+
+    def network_source(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"input_features": self.model.spectrogram(inputs["windows"])}
+
+    def mask(self, given: str | None, preferred: Sequence[str]) -> str:
+        if given is not None and given not in MASKS:
+            raise Error(f"mask={given!r} is none of {', '.join(MASKS)}.")
+        return MASKS[0]
+
+    def masked(self, encoded: EncodedPair, kept: np.ndarray, mask: str) -> SpeechRows:
+        border, kept = encoded.parts[0], kept | np.array(encoded.fixed)
+        answer = masked(self.tokenizer, np.array(encoded.answer), kept[:, border:], "drop")
+        return SpeechRows(encoded.source, kept[:, :border], answer)
+
+    def stack(self, parts: Sequence[SpeechRows]) -> dict[str, Tensor]:
+        sound = np.concatenate([part.sound() for part in parts])
+        return self._on_device({"windows": sound, **self.stacked_answers(parts)})

@@ -1,0 +1,266 @@
+"""What the page of a generation looks like, and the script that lights its tokens. Nothing is loaded from outside."""
+
+from __future__ import annotations
+
+STYLE = """
+.generation{--ground:#fff;--mark:#8a8a8a;--edge:#1a1a1a}
+.generation [hidden]{display:none}
+.generation h1{font-size:1.05rem;margin:0 0 .4rem}
+.generation h2{font-size:.85rem;font-weight:600;margin:1rem 0 .2rem;color:#595959}
+.generation label{font-size:.85rem}
+.generation .pieces{white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.95;margin:.3rem 0 1rem;
+unicode-bidi:isolate}
+.generation .piece{background:var(--l,transparent);color:var(--li,inherit);border-radius:.2em;padding:.14em 0;
+box-shadow:inset 1px 0 0 var(--ground);-webkit-box-decoration-break:clone;box-decoration-break:clone;
+scroll-margin:2rem 0 14rem}
+.generation .piece.special{font-size:.8em}
+.generation .piece.written{border-bottom:2px solid var(--mark);border-radius:.2em .2em 0 0}
+.generation .alive .piece{cursor:pointer}
+.generation .piece:focus-visible{outline:2px dotted var(--edge);outline-offset:2px}
+.generation .piece[aria-selected=true]{border-bottom:2px solid var(--edge);border-radius:0;
+box-shadow:0 -2px 0 var(--edge)}
+.generation .piece.out{text-decoration:underline dashed var(--mark) 1px;text-underline-offset:.25em}
+.generation .newline{opacity:.55}
+.generation .panel{position:sticky;bottom:0;background:var(--ground);border-top:1px solid var(--mark);
+padding:.6rem 0 .7rem;min-height:9.6rem}
+.generation .panel p{margin:.15rem 0}
+.generation .said{font-weight:600;overflow-wrap:anywhere}
+.generation .panel .note{overflow-wrap:anywhere}
+.generation td,.generation th{padding:.1rem 1.2rem .1rem 0;text-align:left;vertical-align:top;font-weight:400}
+.generation thead th{color:#595959}
+.generation td+td{text-align:left}
+.generation td.number{text-align:right;white-space:nowrap}
+.generation td.sources{white-space:pre-wrap}
+@media (prefers-color-scheme:dark){.generation{--ground:#16181d;--mark:#777;--edge:#f2f2f2}
+.generation .piece{background:var(--d,transparent);color:var(--di,inherit)}
+.generation h2,.generation thead th{color:#b3b3b3}}
+@media print{.generation .panel{position:static}.generation label{display:none}
+.generation .piece,.generation .bar span,.generation .scale,.generation .key{-webkit-print-color-adjust:exact;
+print-color-adjust:exact}}
+"""
+
+SCRIPT = r"""
+"use strict";
+(() => {
+const data = JSON.parse(document.getElementById("data").textContent);
+const find = id => document.getElementById(id);
+const pieces = Array.from(document.querySelectorAll(".piece"));
+const text = find("text"), box = find("first"), start = data.start;
+let anchor = null, end = null, pinned = false, lit = [];
+
+const number = x => {
+  const sign = x < 0 || Object.is(x, -0) ? "-" : "+", size = Math.abs(x);
+  if (size >= 0.0005 || size === 0) return sign + size.toFixed(3);
+  const [digits, power] = size.toExponential(0).split("e-");
+  return `${sign}${digits}e-${power.padStart(2, "0")}`;
+};
+const percent = x => `${(100 * x).toFixed(1)}%`;
+const quoted = token => `\u201c${token.replace(/\n/g, "\u21b5")}\u201d`;
+const hexadecimal = colour => "#" + colour.map(c => c.toString(16).padStart(2, "0")).join("");
+const shade = (score, scale, ground) => {
+  const share = Math.min(1, Math.abs(score) / scale), full = score > 0 ? data.for : data.against;
+  return ground.map((low, i) => Math.round(low + (full[i] - low) * share));
+};
+const luminance = colour => {
+  const [r, g, b] = colour.map(c => c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+// Black has the better contrast above this luminance, white below it.
+const ink = colour => luminance(colour) > Math.sqrt(1.05 * 0.05) - 0.05 ? "#000000" : "#ffffff";
+
+// What is chosen: tokens that were written, with the sum of their rows, or one that was read, with its column.
+const chosen = () => {
+  const [from, to] = [Math.min(anchor, end), Math.max(anchor, end)];
+  if (from < start) {
+    const scores = new Map();
+    data.steps.forEach((step, j) => { if (from < step.scores.length) scores.set(start + j, step.scores[from]); });
+    return {from, to: from, scores, steps: []};
+  }
+  const steps = data.steps.slice(from - start, to - start + 1), scores = new Map();
+  for (const step of steps) step.scores.forEach((x, i) => scores.set(i, (scores.get(i) ?? 0) + x));
+  return {from, to, scores, steps};
+};
+
+const total = (steps, value) => steps.reduce((sum, step) => sum + value(step), 0);
+const strongest = scores => Array.from(scores).filter(([, x]) => x !== 0)
+  .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5)
+  .map(([i, x]) => `${quoted(data.features[i])} ${number(x)}`).join(", ");
+
+const clear = () => {
+  for (const piece of lit) {
+    for (const name of ["--l", "--li", "--d", "--di"]) piece.style.removeProperty(name);
+    piece.removeAttribute("data-score");
+    piece.removeAttribute("title");
+    piece.classList.remove("out");
+  }
+  lit = [];
+  for (const piece of document.querySelectorAll(".piece[aria-selected=true]"))
+    piece.setAttribute("aria-selected", "false");
+};
+
+const light = (scores, without) => {
+  let scale = 0;
+  for (const [i, x] of scores) if (i !== without) scale = Math.max(scale, Math.abs(x));
+  scale = scale || 1;
+  for (const [i, x] of scores) {
+    const piece = pieces[i];
+    lit.push(piece);
+    piece.dataset.score = x.toPrecision(6);
+    piece.title = `${data.features[i]} ${number(x)}`;
+    if (i === without) { piece.classList.add("out"); continue; }
+    for (const [name, ground] of [["l", data.light], ["d", data.dark]]) {
+      const colour = shade(x, scale, ground);
+      piece.style.setProperty(`--${name}`, hexadecimal(colour));
+      piece.style.setProperty(`--${name}i`, ink(colour));
+    }
+  }
+  return scale;
+};
+
+const books = (steps, output) => {
+  const bar = find("bar"), keys = find("keys");
+  bar.replaceChildren();
+  keys.replaceChildren();
+  bar.hidden = !steps.length || steps.some(step => !step.ledger);
+  if (!steps.length) return;
+  if (bar.hidden) { keys.textContent = data.no_ledger; return; }
+  const entries = data.entries.map((name, k) => [name, total(steps, step => step.ledger[k])]);
+  const sizes = entries.reduce((sum, [, x]) => sum + Math.abs(x), 0) || 1;
+  for (const [name, x] of entries) {
+    const part = document.createElement("span"), key = document.createElement("span");
+    part.dataset.entry = name;
+    part.dataset.value = x.toPrecision(6);
+    part.title = `${name} ${number(x)}`;
+    part.style.cssText = `width:${100 * Math.abs(x) / sizes}%;background:${data.ledger[name]}`;
+    bar.append(part);
+    key.className = "key";
+    key.style.background = data.ledger[name];
+    keys.append(key, `${name} ${number(x)}`);
+  }
+  keys.append(` = ${number(output)}`);
+  bar.setAttribute("aria-label", keys.textContent);
+};
+
+const render = () => {
+  clear();
+  const nothing = anchor === null;
+  find("scale").hidden = nothing;
+  find("hint").hidden = !nothing;
+  if (nothing) {
+    for (const id of ["said", "others", "sources", "share"]) find(id).textContent = "";
+    books([], 0);
+    return;
+  }
+  const {from, to, scores, steps} = chosen(), written = steps.length > 0;
+  const scale = light(scores, written && box.checked ? 0 : null);
+  for (let i = from; i <= to; i++) pieces[i].setAttribute("aria-selected", "true");
+  const token = quoted(data.features.slice(from, to + 1).join("")), output = total(steps, step => step.output);
+  const sure = steps.length === 1 ? ` \u00b7 probability ${percent(steps[0].probability)}` : "";
+  const column = Array.from(scores.values()).reduce((sum, x) => sum + x, 0);
+  find("said").textContent = written ? `${token} \u00b7 ${data.score} ${number(output)}${sure}`
+    : `${token} gave ${number(column)} to what was written`;
+  const rest = new Map(Array.from(scores).filter(([i]) => !written || !box.checked || i !== 0)), most = strongest(rest);
+  find("sources").textContent = most && (written ? `mostly from ${most}` : `mostly to ${most}`);
+  const others = steps.length === 1 ? steps[0].others : [];
+  find("others").textContent = others.length
+    ? "most probable here: " + others.map(([other, p]) => `${quoted(other)} ${percent(p)}`).join(", ") : "";
+  const sizes = Array.from(scores.values()).reduce((sum, x) => sum + Math.abs(x), 0);
+  const part = sizes ? Math.abs(scores.get(0) ?? 0) / sizes : 0;
+  find("share").textContent = written ? `the first token ${quoted(data.features[0])} holds `
+    + `${number(scores.get(0) ?? 0)}, ${(100 * part).toFixed(0)}% of all relevance`
+    + (box.checked ? "; it is left out of the picture, not of the books" : "") : "";
+  find("low").textContent = number(-scale);
+  find("high").textContent = number(scale);
+  books(steps, output);
+};
+
+const remember = () => {
+  if (location.protocol === "about:") return;  // a notebook's frame has no address of its own
+  const [from, to] = [Math.min(anchor, end), Math.max(anchor, end)];
+  const place = from < start ? `feature=${from}` : `step=${from - start}` + (to > from ? `-${to - start}` : "");
+  const address = pinned ? `#${place}${box.checked ? "&first=out" : ""}` : location.pathname + location.search;
+  history.replaceState(null, "", address);
+};
+const choose = (first, last, pin) => {
+  const held = pin || pinned;
+  anchor = first;
+  end = last;
+  pinned = pin;
+  if (end !== null) {
+    for (const piece of document.querySelectorAll(".piece[tabindex='0']")) piece.tabIndex = -1;
+    pieces[end].tabIndex = 0;
+  }
+  render();
+  if (held) remember();
+};
+const extend = to => {
+  const possible = anchor !== null && anchor >= start && to >= start;
+  choose(possible ? anchor : to, to, true);
+};
+const place = event => {
+  const piece = event.target.closest?.(".piece");
+  return piece ? Number(piece.dataset.i) : null;
+};
+const focused = () => pieces.indexOf(document.activeElement);
+
+text.addEventListener("mouseover", event => {
+  const i = place(event);
+  if (i !== null && !pinned) choose(i, i, false);
+});
+text.addEventListener("mouseleave", () => {
+  const i = focused();
+  if (!pinned) choose(i < 0 ? null : i, i < 0 ? null : i, false);
+});
+text.addEventListener("mousedown", event => { if (event.shiftKey) event.preventDefault(); });
+text.addEventListener("click", event => {
+  const i = place(event);
+  if (i === null) return;
+  if (event.shiftKey) extend(i);
+  else choose(i, i, !(pinned && anchor === i && end === i));
+});
+text.addEventListener("focusin", event => {
+  const i = place(event);
+  if (i !== null && !pinned) choose(i, i, false);
+});
+text.addEventListener("focusout", () => { if (!pinned) choose(null, null, false); });
+const moves = {ArrowLeft: i => i - 1, ArrowRight: i => i + 1, Home: () => start, End: () => pieces.length - 1};
+text.addEventListener("keydown", event => {
+  const i = place(event);
+  if (i === null) return;
+  if (event.key === "Enter" || event.key === " ") choose(i, i, !(pinned && anchor === i && end === i));
+  else if (moves[event.key]) {
+    const to = Math.min(pieces.length - 1, Math.max(0, moves[event.key](end ?? i)));
+    if (event.shiftKey && to < start) return event.preventDefault();
+    if (event.shiftKey) extend(to);
+    else choose(to, to, pinned);
+    pieces[to].focus();
+  } else return;
+  event.preventDefault();
+});
+document.addEventListener("keydown", event => {
+  if (event.key !== "Escape") return;
+  const i = focused();
+  choose(i < 0 ? null : i, i < 0 ? null : i, false);
+});
+box.addEventListener("change", () => {
+  render();
+  if (pinned) remember();
+});
+
+const read = () => {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const [from, to] = (asked.get("step") ?? "").split("-").map(x => parseInt(x, 10));
+  const last = Number.isNaN(to ?? NaN) ? from : to, feature = parseInt(asked.get("feature") ?? "", 10);
+  if (asked.get("first") === "out") box.checked = true;
+  if (0 <= from && from <= last && last < data.steps.length) choose(start + from, start + last, true);
+  else if (0 <= feature && feature < start) choose(feature, feature, true);
+  else render();
+};
+addEventListener("hashchange", read);
+text.classList.add("alive");
+find("panel").hidden = false;
+find("choices").hidden = false;
+if (start < pieces.length) pieces[start].tabIndex = 0;
+read();
+})();
+"""

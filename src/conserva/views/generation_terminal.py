@@ -1,0 +1,89 @@
+"""A generation in the terminal: the text, and for every token that was written the tokens that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text as Line
+
+from ..errors import Error
+from ..generation import Generation
+from .blocks import scored
+from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
+from .wording import number
+
+SPACE, LINES = "  ", 2
+"""What stands between columns and between sources, and how many lines a token's sources may take."""
+
+NARROW = 72
+"""Narrower terminals have neither the number of a step nor its gap."""
+
+
+def show_generation(generation: Generation, console: Console | None = None, steps: Sequence[int] | None = None) -> None:
+    """Print a generation, with the sources of all written tokens or of those whose numbers are given."""
+    console = console or Console()
+    asked = range(len(generation.steps)) if steps is None else steps
+    for step in asked:
+        if not 0 <= step < len(generation.steps):
+            raise Error(f"step={step}: there are {len(generation.steps)} written tokens, counted from 0.")
+    console.print(Line(headline(generation), style="bold"))
+    for line in _text(generation):
+        console.print(line)
+    console.print()
+    console.print(_table(generation, asked, console))
+    console.print(Line("each row on its own scale, red for, blue against; the first token apart", style="dim"))
+    if any(generation.steps[step].ledger is None for step in asked):
+        console.print(Line(NO_LEDGER, style="dim"))
+
+
+def _text(generation: Generation) -> list[Line]:
+    """Return the running text, what was written in bold; a line for each input where there are several."""
+    lines, first = [], 0
+    for name, count in generation.sections or (("", len(generation.features)),):
+        line = Line(f"{name}: " if name else "", style="dim")
+        for i in range(first, first + count):
+            line.append(generation.features[i], style="bold not dim" if i >= generation.start else "")
+        lines.append(line)
+        first += count
+    return lines
+
+
+def _table(generation: Generation, steps: Sequence[int], console: Console) -> Table:
+    part = slice(1, 5) if console.width < NARROW else slice(None)
+    titles = ("step", "token", "prob.", generation.score, "first token", "gap")[part]
+    rows = [_numbers(generation, step)[part] for step in steps]
+    widths = [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
+    room = console.width - sum(widths) - len(SPACE) * len(titles)
+    middle = titles.index("first token")
+    table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
+    for title in (*titles[:middle], "came from", *titles[middle:]):
+        table.add_column(title, justify="left" if title in ("token", "came from") else "right", no_wrap=True)
+    for step, row in zip(steps, rows, strict=True):
+        cells = [Line(one, style="bold" if title == "token" else "") for title, one in zip(titles, row, strict=True)]
+        table.add_row(*cells[:middle], _sources(generation, step, room, console), *cells[middle:])
+    return table
+
+
+def _numbers(generation: Generation, i: int) -> tuple[str, ...]:
+    step = generation.steps[i]
+    gap = "" if step.ledger is None else number(step.ledger.gap)
+    first = first_token(generation, step)
+    return str(i), shown(step.token), f"{step.probability:.1%}", number(step.output), first, gap
+
+
+def _sources(generation: Generation, i: int, room: int, console: Console) -> Line:
+    """Return the strongest sources of a token on their colours, as many as there is room for."""
+    sources = strongest(generation, generation.steps[i])
+    scale = max((abs(score) for _, score in sources), default=0.0) or 1.0
+    lines = [Line()]
+    for name, score in sources:
+        chip = scored(shown(name), score, scale, console)
+        if lines[-1] and lines[-1].cell_len + len(SPACE) + chip.cell_len > room:
+            if len(lines) == LINES:
+                break
+            lines.append(Line())
+        lines[-1].append(SPACE if lines[-1] else "").append(chip)
+    return Line("\n").join(lines)

@@ -1,0 +1,101 @@
+"""Explanations of images: the image in grey, and over every patch the colour of its score."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Error
+from ..explanation import Explanation
+from .colours import AGAINST, FOR, RGB, hexadecimal
+from .nodes import in_picture, node_scores, tooltip
+from .shapes import Drawing, Placed, Raster, Shape, rectangle
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SIZE, MARGIN = 300, 10
+DENSEST = 0.8
+"""The opacity of the largest score: the image is seen through it."""
+
+DARKEST = 120
+"""What black becomes, of 255: on a darker ground blue would not be seen."""
+
+
+def overlay_drawing(explanation: Explanation, scale: float | None, size: int = SIZE) -> Drawing:
+    """Return an image in grey with the colours of the scores over it, or in its own colours if there is no scale."""
+    image = decoded(explanation)
+    zoom = (size - 2 * MARGIN) / max(image.size)
+    wide, high = zoom * image.width, zoom * image.height
+    parts: list[Raster | Shape] = [Raster(_encoded(image if scale is None else grey(image)), wide, high)]
+    if scale is not None:
+        parts += _patches(explanation, scale, wide, high)
+    return Drawing(
+        2 * MARGIN + wide, 2 * MARGIN + high, (Placed(MARGIN, MARGIN, 1, Drawing(wide, high, tuple(parts))),)
+    )
+
+
+def _patches(explanation: Explanation, scale: float, wide: float, high: float) -> Iterator[Shape]:
+    rows, columns = grid_of(explanation)
+    down, across = high / rows, wide / columns
+    for patch, score in node_scores(explanation).items():
+        row, column = divmod(patch, columns)
+        path = rectangle(column * across, row * down, across, down)
+        colour, opacity = veil(score, scale)
+        title = tooltip(explanation, patch)
+        yield Shape(path, hexadecimal(colour), opacity=round(opacity, 3), node=patch, title=title)
+
+
+def veil(score: float, scale: float) -> tuple[RGB, float]:
+    """Return the colour that lies over a patch, and how opaque it is."""
+    return FOR if score > 0 else AGAINST, DENSEST * min(1.0, abs(score) / scale)
+
+
+def seen_through(ground: RGB, score: float, scale: float) -> RGB:
+    """Return the colour of a pixel beneath the colour of its patch, where a terminal cannot lay one over the other."""
+    colour, opacity = veil(score, scale)
+    mixed = [round(low + (high - low) * opacity) for low, high in zip(ground, colour, strict=True)]
+    return mixed[0], mixed[1], mixed[2]
+
+
+def grid_of(explanation: Explanation) -> tuple[int, int]:
+    """Return how many rows and columns of patches there are, each of which must have a score."""
+    rows, columns = in_picture(explanation, "image", "grid")
+    scored = sorted(node_scores(explanation))
+    if scored != list(range(rows * columns)):
+        raise Error(
+            f"The picture of {explanation.text!r} has {rows} x {columns} patches, the explanation scores for "
+            f"{len(scored)}: explain the image whose picture it is."
+        )
+    return rows, columns
+
+
+def decoded(explanation: Explanation) -> Image:
+    """Return the image that was explained, as the model sees it."""
+    held = in_picture(explanation, "image", "image")
+    try:
+        image: Image = _pillow().open(io.BytesIO(base64.b64decode(held, validate=True))).convert("RGB")
+    except (OSError, ValueError, TypeError):
+        raise Error(f"The picture of {explanation.text!r} holds no image: it must be a PNG in base64.") from None
+    return image
+
+
+def grey(image: Image) -> Image:
+    """Return an image in light greys, on which red and blue are seen and nothing else is coloured."""
+    return image.convert("L").point([DARKEST + round(level * (255 - DARKEST) / 255) for level in range(256)])
+
+
+def _encoded(image: Image) -> str:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+    except ImportError:
+        raise Error("A picture of an image needs Pillow: pip install 'conserva[images]'.") from None
+    return PIL.Image
