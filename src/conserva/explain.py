@@ -101,7 +101,7 @@ def explain(
         )
     encoded = task.encode_all(many, truncate=truncate)
     results: list[Explanation | None] = [None] * len(many)
-    provenance = _provenance(task, found)
+    provenance = provenance_of(task, found)
     lengths = [task.padded(len(one)) for one in encoded]
     for batch in launched(task, found, encoded, target, by_length(lengths, tokens), replay):
         for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
@@ -116,13 +116,13 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
     """Yield an explanation for each input of a batch."""
     found = batch.read()
     scores, output, logits = found.scores.numpy(), found.output.tolist(), found.logits
-    highest, probabilities = logits.argmax(-1).tolist(), _probabilities(logits)
+    highest, probabilities = logits.argmax(-1).tolist(), probabilities_of(logits)
     entries: list[Entries | None] = [None] * len(output)
     if found.ledger is not None:
         books = (found.ledger.inputs.tolist(), found.ledger.positions.tolist(), found.ledger.biases.tolist())
         entries = [Entries.of(*one) for one in zip(output, *books, strict=True)]
     for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
-        index = _class_of(task, target, encoded, highest[row], logits.shape[-1])
+        index = class_of(task, target, encoded, highest[row], logits.shape[-1])
         own = tuple(scores[row][batch.own[row]].tolist())
         yield Explanation(
             features=encoded.tokens,
@@ -143,7 +143,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
         )
 
 
-def _class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: int) -> int | None:
+def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: int) -> int | None:
     """Return the class that a target is, if it is one."""
     aimed = task.aim(target, encoded)
     if aimed is None:
@@ -153,12 +153,12 @@ def _class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: 
     return aimed % classes if isinstance(aimed, int) else None
 
 
-def _probabilities(logits: Tensor) -> Tensor:
+def probabilities_of(logits: Tensor) -> Tensor:
     """Return the probability of every class; a lone logit is that of yes against no."""
     return torch.sigmoid(logits.float()) if logits.shape[-1] == 1 else torch.softmax(logits.float(), -1)
 
 
-def _provenance(task: Task, method: Method) -> dict[str, Any]:
+def provenance_of(task: Task, method: Method) -> dict[str, Any]:
     """Return what one needs to repeat a result."""
     versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
     rules = asdict(RULE_SETS[method.name]) if method.name in RULE_SETS else None

@@ -11,15 +11,16 @@ from torch import Tensor
 
 from .batches import budget
 from .errors import Error, OutOfMemory
-from .explain import _provenance
+from .explain import provenance_of
 from .explanation import Entries
+from .generating_seq2seq import answer_matrix
 from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
 from .methods import Method, find
 from .operations.live import in_float32
 from .quiet import quiet_loading
 from .relevance import relevance
 from .rules import RULE_SETS, RuleSet, rule_set
-from .tasks.causal import Causal
+from .tasks import Causal, Seq2Seq
 from .tasks.prompts import EncodedPrompt, words_of
 
 KEPT_BYTES = 2**29
@@ -30,7 +31,7 @@ OTHERS = 5
 
 
 def generation(
-    task: Causal,
+    task: Causal | Seq2Seq,
     prompt: Any,
     continuation: str | None = None,
     *,
@@ -39,14 +40,14 @@ def generation(
     score: str = LOGIT,
     progress: Callable[[int], None] | None = None,
 ) -> Generation:
-    """Explain every token that a language model writes, or would have to write, after a prompt.
+    """Explain every token that a model writes, or would have to write: after a prompt, or in answer to a source.
 
     Parameters
     ----------
     task
-        A language model: `conserva.Causal(model, tokenizer)`.
+        A language model, `conserva.Causal`, or an encoder-decoder, `conserva.Seq2Seq` or `conserva.Speech`.
     prompt
-        A text, or a chat as a list of {"role": ..., "content": ...}.
+        A text, or a chat as a list of {"role": ..., "content": ...}; for an encoder-decoder what it takes.
     continuation
         What follows the prompt, with the space before it if there is one; None for what the model itself writes, the
         most likely token each time, until it ends the text.
@@ -61,8 +62,10 @@ def generation(
     progress
         Called with the number of tokens done, after every pass.
     """
+    if isinstance(task, Seq2Seq):
+        return answer_matrix(task, prompt, continuation, tokens, method, score)
     if not isinstance(task, Causal):
-        raise Error(f"task={task!r} is no language model: use conserva.Causal(model, tokenizer).")
+        raise Error(f"task={task!r} writes nothing: use conserva.Causal(...), conserva.Seq2Seq(...) or their like.")
     found = find(task.method if method is None else method)
     rules = _rules(found)
     if score not in (LOGIT, LOG_PROBABILITY):
@@ -163,7 +166,7 @@ def _generation(
         score=score,
         method=method.name,
         model=task.name,
-        provenance=_provenance(task, method),
+        provenance=provenance_of(task, method),
     )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .errors import Error
-from .explain import _provenance
+from .explain import provenance_of
 from .explanation import Entries
 from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
 from .methods import Method, find
@@ -76,7 +76,7 @@ def answer_matrix(
         score=score,
         method=found.name,
         model=task.name,
-        provenance=_provenance(task, found),
+        provenance=provenance_of(task, found),
         sections=((SOURCE, whole.parts[0]), (SO_FAR, whole.parts[1])),
     )
 

@@ -81,7 +81,7 @@ def _stack(name: str, calls: list[tuple[str, Any, Any]]) -> Stack:
     said = []
     for layer, _, _ in calls:
         times[layer] = times.get(layer, 0) + 1
-        said.append(layer if times[layer] else f"{layer}#{times[layer]}")
+        said.append(layer if times[layer] == 1 else f"{layer}#{times[layer]}")
     before = calls[0][1]
     return Stack(name, tuple(said), _places(calls[0][2]), None if before is None else before[0])
 

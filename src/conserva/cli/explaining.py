@@ -13,7 +13,7 @@ from ..errors import Error
 from ..explanation import Explanation
 from ..generation import LOG_PROBABILITY, LOGIT
 from ..loading import BUNDLED, DIGITS, MOLECULES
-from ..tasks import Task
+from ..tasks import Causal, Seq2Seq, Task
 from .form import FORM, Commands, add_model
 from .given import add_inputs, check_reads, inputs_of, target_of
 from .progress import progress
@@ -94,7 +94,7 @@ def _explain(given: argparse.Namespace) -> None:
     inputs, model = inputs_of(given, given.file)
     task = load(model)
     check_reads(task, given)
-    if given.generate is not None or given.continuation is not None:
+    if isinstance(task, (Causal, Seq2Seq)) and not (given.generate is None and given.continuation is None):
         _generate(task, inputs[0], given)
         return
     if given.trace:
@@ -133,7 +133,7 @@ def _aimed(task: Task, one: Any, given: argparse.Namespace) -> str | int | None:
     return target_of(given, explain(task, one, None, "gi", truncate=given.truncate).target)
 
 
-def _generate(task: Task, prompt: Any, given: argparse.Namespace) -> None:
+def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
     from ..generating import generation
 
     _refuse(given, ("--target", given.target), ("--contrast", given.contrast), ("--png", given.png))

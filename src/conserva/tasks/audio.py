@@ -48,7 +48,10 @@ class Audio:
 def is_audio(given: Any) -> bool:
     """Return whether something stands for a recording: a file's path, or an array and its rate."""
     return isinstance(given, (str, Path)) or (
-        isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], np.ndarray) and not _is_text(given[1])
+        isinstance(given, tuple)
+        and len(given) == 2
+        and isinstance(given[0], np.ndarray)
+        and not isinstance(given[1], str)
     )
 
 
@@ -105,7 +108,3 @@ def _numbers(content: bytes, width: int) -> np.ndarray:
         found = four.view("<i4")[:, 0].astype(np.int64) // (1 << 8 * (4 - width))
     scaled: np.ndarray = found / _FULL[width]
     return scaled
-
-
-def _is_text(given: Any) -> bool:
-    return isinstance(given, str)

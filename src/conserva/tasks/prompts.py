@@ -145,7 +145,8 @@ def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str
     from jinja2 import TemplateError
 
     try:
-        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+        plain = [dict(one) for one in messages]
+        return str(tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
     except TemplateError as error:
         roles = ", ".join(str(one["role"]) for one in messages)
         raise Error(f"The chat template refuses messages of {roles}: {error}.") from None

@@ -90,7 +90,7 @@ def _section(one: Explanation) -> str:
             *_parts(one, each),
             _legend(scale, "a word"),
             *([f'<p class="note">{escape(sink_line(one))}</p>'] if one.sink is not None else []),
-            _ledger(one),
+            ledger_part(one),
             "</section>",
         ]
     )
@@ -124,7 +124,7 @@ def _pictured(one: Explanation) -> str:
             _legend(scale, f"{'an' if name[0] in 'aeiou' else 'a'} {name}", " white"),
             f'<details>\n<summary>{counted(one)}, the largest scores first</summary>\n<div class="list" tabindex="0" '
             f'role="region" aria-label="scores"><table>\n{rows}\n</table></div>\n</details>',
-            _ledger(one),
+            ledger_part(one),
             "</section>",
         ]
     )
@@ -150,12 +150,13 @@ def _token(feature: str, score: float, special: bool, scale: float, said: str = 
     )
 
 
-def _ledger(one: Explanation) -> str:
+def ledger_part(one: Explanation) -> str:
+    """Return the books as a bar and a line."""
     if one.ledger is None:
         return f'<p class="note">{escape(ledger_line(one))}</p>'
     sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
     total = sum(sizes.values()) or 1.0
-    parts = "".join(_ledger_part(name, getattr(one.ledger, name), size / total) for name, size in sizes.items())
+    parts = "".join(_entry_part(name, getattr(one.ledger, name), size / total) for name, size in sizes.items())
     keys = "".join(
         f'<span class="key" style="background:{LEDGER[name]}"></span>{name} {number(getattr(one.ledger, name))}'
         for name in ENTRIES
@@ -166,6 +167,6 @@ def _ledger(one: Explanation) -> str:
     )
 
 
-def _ledger_part(name: str, value: float, share: float) -> str:
+def _entry_part(name: str, value: float, share: float) -> str:
     style = f"width:{share:.2%};background:{LEDGER[name]}"
     return f'<span data-entry="{name}" data-value="{value:.6g}" title="{name} {number(value)}" style="{style}"></span>'

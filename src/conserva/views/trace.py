@@ -15,7 +15,7 @@ from .blocks import has_shades, sign
 from .colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade
 from .curves import INK, NOTE, _figure
 from .figure import _shown
-from .html import PAGE, STYLE, _ledger
+from .html import PAGE, STYLE, ledger_part
 from .terminal import ledger_bar
 from .wording import caption, ledger_line, number, scale_line
 
@@ -83,7 +83,7 @@ def trace_fragment(trace: Trace) -> str:
             f'<p class="note">{number(-scale)}<span class="scale"></span>{number(scale)} red for, blue against; '
             "point at a cell for its number</p>",
             f'<p class="note">{escape(_reading(trace))}</p>',
-            _ledger(trace.explanation()),
+            ledger_part(trace.explanation()),
             "</section>",
         ]
     )
