@@ -148,7 +148,7 @@ def test_every_method_explains_the_next_token(task: Causal, method: str) -> None
 
 def test_targets_are_tokens(task: Causal) -> None:
     paris, london = (task.vocabulary.pieces(text) for text in (" Paris", " London"))
-    for target, name in ((paris[0], " Paris"), (" Paris", " Paris"), ("Paris", "Paris"), ("England", " England")):
+    for target, name in ((paris[0], " Paris"), (" Paris", " Paris"), ("Paris", " Paris"), ("England", " England")):
         one = conserva.explain(task, PROMPT, target)
         assert one.target == name
         assert one.probability is not None
@@ -159,8 +159,16 @@ def test_targets_are_tokens(task: Causal) -> None:
     assert contrast.scores == pytest.approx([a - b for a, b in zip(*(one.scores for one in both), strict=True)])
 
 
+def test_a_word_after_a_space_has_none_of_its_own(task: Causal) -> None:
+    spaced, bare = task.vocabulary.pieces(" Paris")[0], task.vocabulary.pieces("Paris")[0]
+    assert spaced != bare
+    for prompt, expected in ((PROMPT, spaced), (f"{PROMPT} ", bare), (f"{PROMPT}\n", bare)):
+        assert task.aim("Paris", task.encode(prompt)) == expected
+
+
 CONTRASTS = {
     "as it is given": ("Paris - user", ("Paris", "user")),
+    "both are words": ("Paris - London", (" Paris", " London")),
     "both after a space": ("England - Paris", (" England", " Paris")),
     "a space for both": (" Paris - name", (" Paris", " name")),
     "each in its own way": ("England - gl", (" England", "gl")),
@@ -180,8 +188,10 @@ def test_a_token_that_looks_like_a_contrast_is_none() -> None:
     tokenizer.add_tokens(["Paris - London"])
     assert len(tokenizer) == 333
     task = Causal(language_model(), tokenizer)
-    assert task.aim("Paris - London", None) == 332
-    assert task.aim("Rome - London", None) == f"{task.vocabulary[' Rome']} - {task.vocabulary[' London']}"
+    assert task.aim("Paris - London", task.encode(PROMPT)) == 332
+    assert (
+        task.aim("Rome - London", task.encode(PROMPT)) == f"{task.vocabulary[' Rome']} - {task.vocabulary[' London']}"
+    )
 
 
 BAD_TARGETS = {

@@ -174,13 +174,13 @@ class _Said(logging.Handler):
 
 
 def test_the_model_writes_the_likeliest_tokens(task: Causal) -> None:
+    # Of no use here, which transformers would say.
+    task.network.generation_config.update(temperature=0.5, top_k=3, max_length=20)
     done: list[int] = []
     said, logger = _Said(), logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.WARNING)
     logger.addHandler(said)
-    # Of no use here, which transformers would say.
-    task.network.generation_config.update(temperature=0.5, top_k=3, max_length=20)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -257,7 +257,7 @@ def test_the_longest_text_is_taken(task: Causal) -> None:
 
 
 def test_only_language_models_write(task: Causal) -> None:
-    with pytest.raises(conserva.Error, match="is no language model: use"):
+    with pytest.raises(conserva.Error, match="writes nothing: use"):
         generation(conserva.load(), PROMPT)  # type: ignore[arg-type]
 
 

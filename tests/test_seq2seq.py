@@ -94,7 +94,7 @@ TARGETS = [
     ("t5", " cat", ["\u2581cat"]),
     ("t5", "cat - dog", ["\u2581cat", "\u2581dog"]),
     ("t5", "</s>", ["</s>"]),
-    ("bart", "cat", ["cat"]),
+    ("bart", "cat", ["\u0120cat"]),
     ("bart", " cat", ["\u0120cat"]),
     ("bart", "slept", ["\u0120slept"]),
     ("bart", " cat -  dog", ["\u0120cat", "\u0120dog"]),
@@ -114,6 +114,14 @@ def test_a_target_is_a_tokens_text(kind: str, target: str, tokens: list[str]) ->
         assert (one.scores, one.target, one.probability) == (same.scores, same.target, same.probability)
     else:
         assert one.probability is None
+
+
+def test_an_answer_begins_without_a_space() -> None:
+    task = writer("bart")
+    first, later = (task.encode(("the cat", so_far)) for so_far in ("", "a"))
+    cat, spaced = task.tokenizer.convert_tokens_to_ids(["cat", "\u0120cat"])
+    assert (task.aim("cat", first), task.aim("cat", later)) == (cat, spaced)
+    assert task.aim(" cat", first) == spaced
 
 
 REFUSED = [

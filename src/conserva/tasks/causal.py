@@ -16,9 +16,9 @@ from ..errors import Error
 from .masking import TextRows, mask_of, masked
 from .prompts import EncodedPrompt, encoded_prompt, is_chat, prompt_of
 from .reading import Answer, Reading
-from .task import Task
 from .text import ROUNDED_TO
 from .vocabulary import Vocabulary
+from .writer import Writer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -83,12 +83,11 @@ def _scored_alone(network: nn.Module, places: Tensor, shape: torch.Size) -> Iter
         hook.remove()
 
 
-class Causal(Task):
+class Causal(Writer):
     """A language model: a Hugging Face model and its tokenizer. It goes on from a text or from a chat."""
 
     features = ("input_ids",)
     noun = "prompt"
-    method = "exact"  # the study of planted facts has the evidence
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
@@ -127,28 +126,8 @@ class Causal(Task):
         """How many tokens the model chooses from."""
         return int(getattr(self._config, "vocab_size", 0)) or len(self.vocabulary)
 
-    @property
-    def labels(self) -> Vocabulary:
-        """The texts of the tokens, and their ids."""
-        return self.vocabulary
-
-    def aim(self, target: Any, encoded: Any) -> Any:
-        """Return a target as an index: of a token's text, exactly as given or after a space, or of a contrast."""
-        if not isinstance(target, str):
-            return target
-        both = self.vocabulary.contrast(target)
-        return self.vocabulary.token(target) if both is None else f"{both[0]} - {both[1]}"
-
-    def named(self, target: Any, index: int | None) -> str:
-        """Return the token's text, with its space; one that cannot be seen as Python writes it."""
-        if index is not None:
-            return self._shown(index)
-        both = self.vocabulary.contrast(target) if isinstance(target, str) else None
-        return super().named(target, index) if both is None else " - ".join(map(self._shown, both))
-
-    def _shown(self, token: int) -> str:
-        text = self.vocabulary.text(token)
-        return text if text.strip() and text.isprintable() else repr(text)
+    def is_spaced(self, encoded: EncodedPrompt) -> bool:
+        return not encoded.tokens[-1][-1:].isspace()  # a space or a new line, after which there is no other
 
     def is_one(self, given: Any) -> bool:
         return isinstance(given, str) or is_chat(given)

@@ -19,9 +19,10 @@ from ..quiet import quiet_loading
 from .masking import TextRows, mask_of, masked
 from .prompts import words_of
 from .reading import Answer, Reading, each_at_its_place
-from .task import Encoded, Task
+from .task import Encoded
 from .text import Text
 from .vocabulary import Vocabulary
+from .writer import Writer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -116,7 +117,7 @@ class PairRows:
         return np.concatenate([self.source.keys(), self.answer.keys(), border], axis=1)
 
 
-class Seq2Seq(Task):
+class Seq2Seq(Writer):
     """An encoder-decoder that writes texts: a Hugging Face model and its tokenizer.
 
     It is asked with a source, or with a pair of a source and the beginning of an answer, and explained at the token
@@ -126,8 +127,6 @@ class Seq2Seq(Task):
 
     features = ("input_ids", "decoder_input_ids")
     noun = "text"
-    method = "exact"
-    """Of a score among thousands only books that close tell how much is the inputs' and how much the model's own."""
 
     takes: ClassVar[str] = "input_ids"
     """What the networks that the task is for call their main input."""
@@ -171,11 +170,6 @@ class Seq2Seq(Task):
         return weight.shape[0]
 
     @property
-    def labels(self) -> Vocabulary:
-        """The texts of the tokens, and their ids."""
-        return self.vocabulary
-
-    @property
     def longest_answer(self) -> int | None:
         """How many tokens the decoder takes; None where there is no limit."""
         config = self.network.config.get_text_config(decoder=True)  # type: ignore[union-attr, operator]
@@ -201,23 +195,8 @@ class Seq2Seq(Task):
         forced = named("forced_bos_token_id")
         return (first,) if forced is None or forced == first else (first, forced)
 
-    def aim(self, target: Any, encoded: Any) -> Any:
-        """Return a target as an index: of a token's text, exactly as given or after a space, or of a contrast."""
-        if not isinstance(target, str):
-            return target
-        both = self.vocabulary.contrast(target)
-        return self.vocabulary.token(target) if both is None else f"{both[0]} - {both[1]}"
-
-    def named(self, target: Any, index: int | None) -> str:
-        """Return the token's text, with its space; one that cannot be seen as Python writes it."""
-        if index is not None:
-            return self._shown(index)
-        both = self.vocabulary.contrast(target) if isinstance(target, str) else None
-        return super().named(target, index) if both is None else " - ".join(map(self._shown, both))
-
-    def _shown(self, token: int) -> str:
-        text = self.vocabulary.text(token)
-        return text if text.strip() and text.isprintable() else repr(text)
+    def is_spaced(self, encoded: Any) -> bool:
+        return not encoded.special[-1]  # an answer that has not begun begins without one
 
     def is_source(self, given: Any) -> bool:
         """Return whether something is a source by itself, without an answer so far."""

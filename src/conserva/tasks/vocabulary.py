@@ -19,7 +19,11 @@ _NO_CHARACTER = "\ufffd"
 
 
 class Vocabulary(Mapping[str, int]):
-    """The tokens' texts and their ids. A text is looked up as the tokenizer writes it, by itself or after a space."""
+    """The tokens' texts and their ids.
+
+    A text is looked up as the tokenizer writes it, by itself or after a space: a word after a space first, which is
+    how words follow each other, and everything else as it is.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -46,23 +50,26 @@ class Vocabulary(Mapping[str, int]):
         first, whole = self.pieces(before), self.pieces(before + text)
         return whole[len(first) :] if whole[: len(first)] == first else self.pieces(text)
 
-    def contrast(self, target: str) -> tuple[int, int] | None:
+    def contrast(self, target: str, spaced: bool = True) -> tuple[int, int] | None:
         """Return the two tokens of "a - b", written alike: both as they are, or both after a space. None for others."""
         a, dash, b = target.partition(" - ")
         if not dash or target in self:
             return None
-        spaced = b if b[:1].isspace() else f" {b}"
-        ways = [(a, spaced)] if a[:1].isspace() else [(a, b), (f" {a}", spaced)]
-        for first, second in ways:
+        after = b if b[:1].isspace() else f" {b}"
+        ways = [(a, after)] if a[:1].isspace() else [(a, b), (f" {a}", after)]
+        for first, second in reversed(ways) if spaced and a[:1].isalpha() else ways:
             found = self._one(first), self._one(second)
             if found[0] is not None and found[1] is not None:
                 return found[0], found[1]
-        return self.token(a), self.token(b)
+        return self.token(a, spaced), self.token(b, spaced)
 
-    def token(self, text: str) -> int:
-        """Return the token of a text; one that has none is refused with its pieces."""
-        if text in self:
-            return self[text]
+    def token(self, text: str, spaced: bool = True) -> int:
+        """Return the token of a text; one that has none is refused with its pieces.
+
+        `spaced` is false where the text before it ends in a space: then no other begins a word.
+        """
+        if (found := self._find(text, spaced)) is not None:
+            return found
         shown = ", ".join(repr(self.text(one)) for one in self.pieces(text)) or "none"
         raise Error(
             f"target={text!r} is no single token; its pieces are {shown}. Explain the whole answer with "
@@ -70,10 +77,15 @@ class Vocabulary(Mapping[str, int]):
         )
 
     def __getitem__(self, text: str) -> int:
-        for form in (text,) if text[:1].isspace() else (text, f" {text}"):
-            if text and (found := self._one(form)) is not None:
-                return found
-        raise KeyError(text)
+        if (found := self._find(text, spaced=True)) is None:
+            raise KeyError(text)
+        return found
+
+    def _find(self, text: str, spaced: bool) -> int | None:
+        forms = [text] if not text or text[:1].isspace() else [text, f" {text}"]
+        if spaced and text[:1].isalpha():
+            forms.reverse()
+        return next((found for form in forms if text and (found := self._one(form)) is not None), None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all)

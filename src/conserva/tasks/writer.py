@@ -1,0 +1,46 @@
+"""Models that write: what is asked about is the next token, known by its text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from .task import Task
+from .vocabulary import Vocabulary
+
+
+class Writer(Task):
+    """A model whose classes are the tokens that may come next."""
+
+    vocabulary: Vocabulary
+
+    method = "exact"
+    """Its books close on the gated layers that such models have, where `ah+ln` counts products twice."""
+
+    @property
+    def labels(self) -> Vocabulary:
+        """The texts of the tokens, and their ids."""
+        return self.vocabulary
+
+    @abstractmethod
+    def is_spaced(self, encoded: Any) -> bool:
+        """Return whether a word that comes next comes after a space, which is its own."""
+
+    def aim(self, target: Any, encoded: Any) -> Any:
+        """Return a target as an index: of a token's text, after a space or exactly as given, or of a contrast."""
+        if not isinstance(target, str):
+            return target
+        spaced = self.is_spaced(encoded)
+        both = self.vocabulary.contrast(target, spaced)
+        return self.vocabulary.token(target, spaced) if both is None else f"{both[0]} - {both[1]}"
+
+    def titled(self, target: Any, index: int | None, encoded: Any) -> str:
+        """Return the token's text, with its space; one that cannot be seen as Python writes it."""
+        if index is not None:
+            return self._shown(index)
+        both = self.vocabulary.contrast(target, self.is_spaced(encoded)) if isinstance(target, str) else None
+        return self.named(target, index) if both is None else " - ".join(map(self._shown, both))
+
+    def _shown(self, token: int) -> str:
+        text = self.vocabulary.text(token)
+        return text if text.strip() and text.isprintable() else repr(text)
