@@ -149,7 +149,11 @@ def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: i
     if aimed is None:
         return highest
     if isinstance(aimed, str):
-        return task.labels.get(aimed.strip())
+        bare = aimed.strip()
+        known = task.labels.get(bare)
+        if known is not None or not bare.removeprefix("-").isdecimal():
+            return known
+        aimed = int(bare)
     return aimed % classes if isinstance(aimed, int) else None
 
 

@@ -22,6 +22,7 @@ from .relevance import relevance
 from .rules import RULE_SETS, RuleSet, rule_set
 from .tasks import Causal, Seq2Seq
 from .tasks.prompts import EncodedPrompt, words_of
+from .tasks.writer import greedy
 
 KEPT_BYTES = 2**29
 """What the results of one forward pass may take before they are read: the relevance of all tokens, and logits."""
@@ -38,6 +39,7 @@ def generation(
     tokens: int = 40,
     method: str | None = None,
     score: str = LOGIT,
+    truncate: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Generation:
     """Explain every token that a model writes, or would have to write: after a prompt, or in answer to a source.
@@ -59,11 +61,13 @@ def generation(
         What is explained: "logit", the score of each token, or "log-probability". Under `exact` the books of logits
         close; those of a log-probability leave minus the entropy of all tokens that might have come, exactly: that much
         of it is no one's share, since log p = z - log(sum of exp z) is not proportional to the scores z.
+    truncate
+        Whether a prompt longer than the model takes is cut; otherwise it is refused.
     progress
         Called with the number of tokens done, after every pass.
     """
     if isinstance(task, Seq2Seq):
-        return answer_matrix(task, prompt, continuation, tokens, method, score)
+        return answer_matrix(task, prompt, continuation, tokens, method, score, truncate)
     if not isinstance(task, Causal):
         raise Error(f"task={task!r} writes nothing: use conserva.Causal(...), conserva.Seq2Seq(...) or their like.")
     found = find(task.method if method is None else method)
@@ -72,7 +76,7 @@ def generation(
         raise Error(f"score={score!r} is neither {LOGIT!r} nor {LOG_PROBABILITY!r}.")
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise Error(f"tokens={tokens!r} writes nothing: give 1 or more.")
-    encoded = task.encode(prompt)
+    encoded = task.encode(prompt, truncate=truncate)
     written = _written(task, encoded, tokens) if continuation is None else _given(task, encoded, continuation)
     rows = _rows(task, [*encoded.ids, *written], len(encoded), rules, score, progress)
     return _generation(task, encoded, written, found, score, list(rows))
@@ -111,10 +115,11 @@ def _written(task: Causal, encoded: EncodedPrompt, tokens: int) -> list[int]:
     _refuse_long(task, encoded, tokens, f"tokens={tokens}", "ask for fewer tokens, or shorten the prompt")
     given = _inputs(task, encoded.ids)
     pad = task.tokenizer.pad_token_id
-    asked = {"do_sample": False, "num_beams": 1, "max_new_tokens": tokens, "pad_token_id": 0 if pad is None else pad}
+    settings = greedy(network, tokens)
+    settings.update(pad_token_id=0 if pad is None else pad)
     with quiet_loading(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # settings for sampling, which other generations of this model use
-        found = network.generate(**given, **asked)
+        found = network.generate(**given, generation_config=settings)
     return [int(one) for one in found[0, len(encoded) :].tolist()]
 
 
@@ -167,6 +172,7 @@ def _generation(
         method=method.name,
         model=task.name,
         provenance=provenance_of(task, method),
+        sink=encoded.sink,
     )
 
 

@@ -13,6 +13,7 @@ from .explain import provenance_of
 from .explanation import Entries
 from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
 from .methods import Method, find
+from .operations.live import in_float32
 from .passes import Relevance
 from .relevance import relevance
 from .rules import RULE_SETS, RuleSet, rule_set
@@ -29,6 +30,7 @@ def answer_matrix(
     tokens: int = 40,
     method: str | None = None,
     score: str = LOGIT,
+    truncate: bool = False,
 ) -> Generation:
     """Explain every token of an answer by the source and by the answer's tokens before it.
 
@@ -44,6 +46,8 @@ def answer_matrix(
         How many tokens the model writes at most.
     method
         A rule set's name, with `gamma` if it has one; None for the task's own.
+    truncate
+        Whether a source longer than the model takes is cut; otherwise it is refused.
     score
         What is explained: a token's "logit", or its "log-probability". Under `exact` the gap of a logit is rounding;
         that of a log-probability is minus the entropy of what could stand in the token's place.
@@ -53,8 +57,9 @@ def answer_matrix(
     found, rules = _chosen(task.method if method is None else method)
     if score not in (LOGIT, LOG_PROBABILITY):
         raise Error(f"score={score!r} is none of {LOGIT}, {LOG_PROBABILITY}.")
-    read = task.encode(source)
-    written = _written(task, read, answer, tokens)
+    read = task.encode(source, truncate=truncate)
+    so_far = source[1] if isinstance(source, tuple) and isinstance(source[-1], str) else ""
+    written = _written(task, read, so_far, answer, tokens)
     whole = task.pair(read.source, (*read.answer, *written))
     given = task.pair(read.source, whole.answer[:-1])
     inputs = {name: x for name, x in task.batch([given]).items() if name != "read"}
@@ -94,7 +99,7 @@ def _chosen(given: str) -> tuple[Method, RuleSet]:
     return found, rule_set(name, gamma=gamma) if gamma else rule_set(name)
 
 
-def _written(task: Seq2Seq, read: EncodedPair, answer: str | None, tokens: int) -> list[int]:
+def _written(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, tokens: int) -> list[int]:
     """Return the tokens of the answer that are to be explained."""
     if answer is None:
         if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
@@ -102,7 +107,7 @@ def _written(task: Seq2Seq, read: EncodedPair, answer: str | None, tokens: int) 
         return task.generated(read, tokens)
     if not isinstance(answer, str):
         raise Error(f"answer={answer!r} is no string: give a text, or None for what the model writes.")
-    found = task.vocabulary.pieces(answer) if answer else []
+    found = task.vocabulary.following(so_far, answer) if answer else []
     if not found:
         raise Error(f"answer={answer!r} is empty: give a text, or None for what the model writes.")
     return found
@@ -110,7 +115,7 @@ def _written(task: Seq2Seq, read: EncodedPair, answer: str | None, tokens: int) 
 
 def _log_probability(place: int, token: int) -> Callable[[Any], Tensor]:
     def log_probability(output: Any) -> Tensor:
-        scores: Tensor = output.logits[:, place].log_softmax(-1)
+        scores: Tensor = in_float32(output.logits[:, place]).log_softmax(-1)
         return scores[:, token]
 
     return log_probability

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Error
-from .explanation import Entries, Explanation
+from .explanation import Entries, Explanation, Sink
 from .schema import parsed
 
 SCHEMA = "conserva/generation/1"
@@ -55,6 +55,8 @@ class Generation:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     sections: tuple[tuple[str, int], ...] = ()
     """Where the features come from several inputs: what each is called, and how many of the features it has."""
+    sink: int | None = None
+    """Which feature is a language model's first token."""
 
     def matrix(self) -> list[list[float]]:
         """Return written tokens x features, 0 for what a token could not read."""
@@ -114,6 +116,7 @@ class Generation:
             model=self.model,
             provenance=self.provenance,
             sections=sections,
+            sink=None if self.sink is None else Sink.of(self.sink, self.features, scores),
         )
 
     def to_json(self) -> str:

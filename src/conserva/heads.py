@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ class Head:
     """A model, where it came from, options of loading, its name -> the task."""
 
 
+MODULES = "modules.json"
+"""The file in which a sentence encoder says what it is made of."""
+
 OWN_CLASSIFIERS = {"AttentionOnly"}
 """The text classifiers of this package, which transformers' tables do not have."""
 
@@ -31,6 +35,8 @@ OWN_CLASSIFIERS = {"AttentionOnly"}
 def head_of(config: Any, source: str, name: str) -> Head:
     """Return the kind of a model; one that has no head which can be explained is refused."""
     architectures = [str(one) for one in getattr(config, "architectures", None) or ()]
+    if not any(one.endswith("ForSequenceClassification") for one in architectures) and _read(source, MODULES):
+        return SENTENCES
     for head in HEADS:
         if set(architectures) & _classes(head.table) or head.auto in (getattr(config, "auto_map", None) or {}):
             return head
@@ -38,8 +44,6 @@ def head_of(config: Any, source: str, name: str) -> Head:
         return HEADS[0]
     if not architectures:
         return HEADS[0]  # as such files were written once; what is missing is said when the weights are there
-    if (Path(source) / "modules.json").is_file():
-        return SENTENCES
     known = ", ".join(head.noun for head in (*HEADS, SENTENCES))
     raise Error(
         f"model={name!r} is {' and '.join(architectures)}, for which there is no task. It must be one of: {known}. "
@@ -69,6 +73,34 @@ def _with_tokenizer(task: Callable[..., Task]) -> Callable[[Any, str, Mapping[st
         return task(model, _from("AutoTokenizer", source, options), name=name)
 
     return make
+
+
+def _sentences(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
+    """Return a sentence encoder with the pooling that its own files ask for; others are refused."""
+    kinds = {str(one["type"]).rpartition(".")[2]: one.get("path", "") for one in _read(source, MODULES) or ()}
+    asked = (
+        _read(source, f"{kinds['Pooling']}/config.json") if "Pooling" in kinds else {"pooling_mode_mean_tokens": True}
+    )
+    poolings = [key for key, value in (asked or {}).items() if key.startswith("pooling_mode_") and value is True]
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    others = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
+    if others or len(poolings) != 1 or poolings[0] not in known:
+        raise Error(
+            f"model={name!r} makes its vectors by {', '.join([*others, *poolings])}: only the mean of all tokens and "
+            "the first token are known. conserva.relevance explains it through a module that does the same."
+        )
+    return Similarity(model, _from("AutoTokenizer", source, options), name, pooling=known[poolings[0]])
+
+
+def _read(source: str, file: str) -> Any:
+    """Return what a JSON file beside a model holds, in a folder or on the hub; None if there is no such file."""
+    from transformers.utils.hub import cached_file
+
+    quietly = {
+        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
+    }
+    path = cached_file(source, file, **quietly)
+    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def _image(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
@@ -123,4 +155,4 @@ HEADS = (
     ),
 )
 
-SENTENCES = Head("sentence encoder", "AutoModel", "MODEL_MAPPING_NAMES", _with_tokenizer(Similarity))
+SENTENCES = Head("sentence encoder", "AutoModel", "MODEL_MAPPING_NAMES", _sentences)

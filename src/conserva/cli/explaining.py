@@ -15,7 +15,7 @@ from ..generation import LOG_PROBABILITY, LOGIT
 from ..loading import BUNDLED, DIGITS, MOLECULES
 from ..tasks import Causal, Seq2Seq, Task
 from .form import FORM, Commands, add_model
-from .given import add_inputs, check_reads, inputs_of, target_of
+from .given import add_inputs, aimed, check_reads, inputs_of, target_of
 from .progress import progress
 
 EXPLAIN = """examples:
@@ -55,10 +55,7 @@ def add(commands: Commands) -> None:
     )
     explain.add_argument("--continuation", metavar="TEXT", help="explain each token of this text after the prompt")
     explain.add_argument(
-        "--score",
-        choices=(LOGIT, LOG_PROBABILITY),
-        default=LOGIT,
-        help="what of a written token (default: %(default)s)",
+        "--score", choices=(LOGIT, LOG_PROBABILITY), help=f"what of a written token is explained (default: {LOGIT})"
     )
     explain.add_argument("--trace", action="store_true", help="show relevance at every layer")
     explain.set_defaults(run=_explain)
@@ -94,14 +91,19 @@ def _explain(given: argparse.Namespace) -> None:
     inputs, model = inputs_of(given, given.file)
     task = load(model)
     check_reads(task, given)
-    if isinstance(task, (Causal, Seq2Seq)) and not (given.generate is None and given.continuation is None):
+    is_written = given.generate is not None or given.continuation is not None
+    if len(inputs) > 1 and (is_written or given.trace):
+        raise Error(f"--file {given.file} holds {len(inputs)} texts: give one at a time with --generate or --trace.")
+    if isinstance(task, (Causal, Seq2Seq)) and is_written:
         _generate(task, inputs[0], given)
         return
+    if given.score is not None:
+        raise Error(f"--score {given.score} is that of tokens that are written: add --generate or --continuation.")
     if given.trace:
         _trace(task, inputs[0], given)
         return
     if len(inputs) == 1:
-        found = [explain(task, inputs[0], _aimed(task, inputs[0], given), given.method, truncate=given.truncate)]
+        found = [explain(task, inputs[0], aimed(task, inputs[0], given), given.method, truncate=given.truncate)]
     else:
         with progress("explaining") as say:
             done = 0
@@ -111,7 +113,7 @@ def _explain(given: argparse.Namespace) -> None:
                 done += count
                 say(done, len(inputs))
 
-            target = [_aimed(task, one, given) for one in inputs] if given.contrast else target_of(given)
+            target = [aimed(task, one, given) for one in inputs] if given.contrast else target_of(given, task)
             found = explain(task, inputs, target, given.method, truncate=given.truncate, progress=further)
     found = [_shaped(one, given) for one in found]
     if given.json:
@@ -124,20 +126,12 @@ def _explain(given: argparse.Namespace) -> None:
     _write(found, given)
 
 
-def _aimed(task: Task, one: Any, given: argparse.Namespace) -> str | int | None:
-    """Return what is explained of an input; what is predicted is looked up where a contrast is with that."""
-    from ..explain import explain
-
-    if given.contrast is None or given.target is not None:
-        return target_of(given)
-    return target_of(given, explain(task, one, None, "gi", truncate=given.truncate).target)
-
-
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
     from ..generating import generation
 
-    _refuse(given, ("--target", given.target), ("--contrast", given.contrast), ("--png", given.png))
-    how = {"tokens": given.generate or 40, "method": given.method, "score": given.score}
+    _refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
+    tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
+    how: dict[str, Any] = {"tokens": tokens, "method": given.method, "score": score, "truncate": given.truncate}
     found = generation(task, prompt, given.continuation, **how)
     if given.json:
         print(found.to_json())
@@ -153,7 +147,8 @@ def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) ->
 def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
     from ..tracing import trace
 
-    found = trace(task, one, _aimed(task, one, given), given.method, truncate=given.truncate)
+    _refuse("a trace", given, "words", "hide_special", "hide_sink")
+    found = trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate)
     if given.json:
         print(found.to_json())
     else:
@@ -165,10 +160,12 @@ def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def _refuse(given: argparse.Namespace, *options: tuple[str, Any]) -> None:
-    for option, value in options:
-        if value is not None:
-            raise Error(f"{option} {str(value)!r} says nothing about a generation: leave it out.")
+def _refuse(what: str, given: argparse.Namespace, *options: str) -> None:
+    for name in options:
+        value = getattr(given, name)
+        if value:
+            said = "" if value is True else f" {str(value)!r}"
+            raise Error(f"--{name.replace('_', '-')}{said} says nothing about {what}: leave it out.")
 
 
 def _compare(given: argparse.Namespace) -> None:
@@ -182,7 +179,7 @@ def _compare(given: argparse.Namespace) -> None:
     (one_input,), model = inputs_of(given)
     task = load(model)
     check_reads(task, given)
-    target = _aimed(task, one_input, given)
+    target = aimed(task, one_input, given)
     rows: dict[str, Explanation | str] = {}
     for name in names:
         try:

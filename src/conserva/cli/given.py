@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from ..errors import Error
 from ..loading import BUNDLED, DIGITS, MOLECULES
-from ..tasks import Causal, Graph, Image, Seq2Seq, Speech, Task
+from ..tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Speech, Task
+from ..tasks.writer import Writer
 
 
 class Way(NamedTuple):
@@ -101,18 +102,36 @@ def check_reads(task: Task, given: argparse.Namespace) -> None:
         raise Error(
             f"{way.option} {str(value)!r:.60}: {task.name} reads {task.noun}s. {bundled} a model of {way.reads}."
         )
+    if given.second is not None and not task.is_one((given.text, given.second)):
+        raise Error(f"--with {given.second!r}: {task.name} takes a {task.noun} by itself: leave it out.")
     writes = isinstance(task, (Causal, Seq2Seq))
     for option, value in (("--generate", given.generate), ("--continuation", given.continuation)):
         if value is not None and not writes:
             raise Error(f"{option} {value!r}: {task.name} writes nothing. Name a language model.")
 
 
-def target_of(given: argparse.Namespace, predicted: str | None = None) -> str | int | None:
-    """Return what is explained; a contrast without a target is one of the prediction."""
+def target_of(given: argparse.Namespace, task: Task) -> str | int | None:
+    """Return the target as it is given; a number is a class, but for models whose classes are words."""
     target: str | None = given.target
-    if given.contrast is not None:
-        return f"{predicted if target is None else target} - {given.contrast}"
-    return int(target) if target is not None and target.removeprefix("-").isdecimal() else target
+    if target is not None and given.contrast is not None:
+        return f"{target} - {given.contrast}"
+    is_number = target is not None and target.removeprefix("-").isdecimal()
+    is_word = isinstance(task, (Writer, Blanks, Question)) or target in task.labels
+    return int(target) if target is not None and is_number and not is_word else target
+
+
+def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
+    """Return what is explained of an input; a contrast without a target is one with what is predicted."""
+    if given.contrast is None or given.target is not None:
+        return target_of(given, task)
+    import torch
+
+    encoded = task.encode(one, truncate=given.truncate)
+    with torch.no_grad():
+        index = int(task.model(**task.batch([encoded])).logits[0].argmax())
+    if isinstance(task, (Writer, Blanks)):  # a token's text may be that of another one too
+        return index, task.aim(given.contrast, encoded)
+    return f"{task.titled(None, index, encoded)} - {given.contrast}"
 
 
 def _lines(file: Path) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from ..datasets import Labelled
 from ..errors import Error
+from .given import words_in
 from .places import EncodedAtPlace, TextAtPlace
 from .text import EncodedText
 from .vocabulary import Vocabulary
@@ -42,7 +44,7 @@ class Blanks(TextAtPlace):
 
     def labelled(self, data: Any) -> Labelled:
         """Return texts with the words that are missing: of a file or dataset name, texts, or (text, word)."""
-        found = super().labelled(data)
+        found = words_in(data) if isinstance(data, (str, Path)) else super().labelled(data)
         if found.labels is None:
             return found
         return Labelled(found.texts, tuple(self._token(label) for label in found.labels), found.source)
@@ -62,6 +64,8 @@ class Blanks(TextAtPlace):
         return EncodedAtPlace(**vars(one), read=one.ids.index(self.tokenizer.mask_token_id))
 
     def aim(self, target: Any, encoded: Any) -> Any:
+        if isinstance(target, tuple):  # one token rather than another, by their ids
+            return " - ".join(map(str, target))
         if not isinstance(target, str):
             return target
         parts = [target] if self._alone(target) is not None else target.split(" - ", 1)
@@ -69,6 +73,8 @@ class Blanks(TextAtPlace):
         return tokens[0] if len(tokens) == 1 else " - ".join(map(str, tokens))
 
     def named(self, target: Any, index: int | None) -> str:
+        if isinstance(target, tuple):
+            return " - ".join(self._token_texts[one] for one in target)
         return super().named(target, index) if isinstance(target, str) or index is None else self._token_texts[index]
 
     def _token(self, word: str | int) -> int:

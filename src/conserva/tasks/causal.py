@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..datasets import Labelled, read_labelled
+from ..datasets import Labelled
 from ..errors import Error
+from .given import words_in
 from .masking import TextRows, mask_of, masked
 from .prompts import EncodedPrompt, encoded_prompt, is_chat, prompt_of
 from .reading import Answer, Reading
@@ -137,7 +138,7 @@ class Causal(Writer):
         if isinstance(data, Labelled):
             return data
         if isinstance(data, (str, Path)):
-            return read_labelled(data)
+            return words_in(data)
         if not isinstance(data, Sequence) or not data:
             raise Error(f"data={data!r:.60} holds no prompts: give a file, a list of prompts, or of (prompt, token).")
         if all(map(self.is_one, data)):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..datasets import Labelled
+from ..datasets import Labelled, read_labelled
 from ..errors import Error
 
 if TYPE_CHECKING:
     from .task import Task
+
+
+def words_in(path: str | Path) -> Labelled:
+    """Return the data of a file whose labels are words: a column of numbers has the words for them."""
+    found = read_labelled(path)
+    return found if found.labels is None else replace(found, labels=tuple(map(str, found.labels)))
 
 
 def inputs_of(task: Task, data: Any, takes: str) -> Labelled:

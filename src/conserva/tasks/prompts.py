@@ -97,6 +97,9 @@ def encoded_prompt(
     found = tokenizer(prompt.text, return_offsets_mapping=tokenizer.is_fast, **asked)
     ids, added = [int(one) for one in found["input_ids"]], set(tokenizer.all_special_ids)
     spans = found["offset_mapping"] if tokenizer.is_fast else [(0, len(prompt.text))] * len(ids)
+    if not prompt.is_chat:
+        while len(ids) > 1 and _is_an_end(tokenizer, ids, spans):  # after which nothing goes on
+            ids, spans = ids[:-1], spans[:-1]
     special = [one in added or not prompt.holds(span) for one, span in zip(ids, spans, strict=True)]
     if all(special):
         raise Error(f"prompt={prompt.text!r:.60} holds nothing that the tokenizer knows: there is nothing to explain.")
@@ -111,6 +114,15 @@ def encoded_prompt(
         ids, special = [*ids[:first], *ids[end:]], [*special[:first], *special[end:]]
     tokens = [vocabulary.text(one) for one in ids]
     return EncodedPrompt(prompt.text, tuple(tokens), tuple(special), words_of(tokens, special), tuple(ids))
+
+
+def _is_an_end(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a tokenizer put a mark behind a text that nobody wrote."""
+    if ids[-1] not in tokenizer.all_special_ids:
+        return False
+    if tokenizer.is_fast:
+        return spans[-1][0] == spans[-1][1]
+    return ids[-1] in (tokenizer.eos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
 
 
 def _chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> Prompt:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from ..inputs import parameters_of
 from .given import inputs_of
 from .masking import TextRows
 from .reading import Answer, Reading
+from .tagging import whole
 from .text import EncodedText, Text
 
 if TYPE_CHECKING:
@@ -53,12 +55,16 @@ class EncodedQuestion(EncodedText):
         return (("question", border), ("context", len(self) - border))
 
     def span_of(self, answer: str) -> tuple[int, int] | None:
-        """Return the first and the last token of an answer, where it stands first in the context."""
-        start = self.context.find(answer)
-        end = start + len(answer)
+        """Return the first and the last token of an answer, where it stands first in the context, whole."""
+        found = re.search(whole(answer), self.context)
+        if found is None:
+            return None
+        start, end = found.span()
         there = enumerate(zip(self.spans, self.inside, strict=True))
         places = [i for i, (span, inside) in there if inside and span and span[0] < end and start < span[1]]
-        return (places[0], places[-1]) if start >= 0 and places else None
+        # The end of a context that was cut off may be the end of the answer.
+        is_whole = bool(places) and cast("tuple[int, int]", self.spans[places[-1]])[1] >= end
+        return (places[0], places[-1]) if is_whole else None
 
     def words_of(self, first: int, last: int) -> str:
         """Return the words of the context from one token to another."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..datasets import Labelled, read_labelled
+from ..datasets import Labelled
 from ..errors import Error
 from ..quiet import quiet_loading
+from .given import words_in
 from .masking import TextRows, mask_of, masked
 from .prompts import words_of
 from .reading import Answer, Reading, each_at_its_place
 from .task import Encoded
 from .text import Text
 from .vocabulary import Vocabulary
-from .writer import Writer
+from .writer import Writer, greedy
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -214,7 +214,7 @@ class Seq2Seq(Writer):
         if isinstance(data, Labelled):
             return data
         if isinstance(data, (str, Path)):
-            return read_labelled(data)
+            return words_in(data)
         if not isinstance(data, Sequence) or not data:
             raise Error(
                 f"data={data!r:.60} holds no {self.noun}s: give a file, a list of {self.noun}s, or a list of "
@@ -330,16 +330,13 @@ class Seq2Seq(Writer):
             raise Error(
                 f"The answer so far has {so_far} tokens, as many as the model takes: there is room for no more."
             )
-        settings: Any = copy.deepcopy(self.network.generation_config)
         inputs = self.batch([encoded])
         given = {**self.network_source(inputs), "decoder_input_ids": inputs["decoder_input_ids"]}
         # As all networks generate: Whisper's own way cuts recordings up and chooses among several answers.
         generate: Any = GenerationMixin.generate
         with quiet_loading(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings for beams and sampling, which other generations use
-            settings.update(max_new_tokens=room, num_beams=1, do_sample=False, min_length=0, no_repeat_ngram_size=0)
-            settings.update(num_return_sequences=1, return_dict_in_generate=False)
-            found = generate(self.network, generation_config=settings, **given)
+            found = generate(self.network, generation_config=greedy(self.network, room), **given)
         written: list[int] = found[0, so_far:].tolist()
         return written[:tokens]
 

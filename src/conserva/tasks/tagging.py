@@ -70,7 +70,7 @@ class Tokens(TextAtPlace):
                 f"word={word!r}: the tokenizer of {self.name} does not tell where its tokens stand in a text: give the "
                 "token's number."
             )
-        found = re.search(_whole(word), one.text)
+        found = re.search(whole(word), one.text)
         places = [] if found is None else _overlapping(one, *found.span())
         if not places:
             raise Error(
@@ -126,7 +126,7 @@ def _overlapping(one: EncodedText, start: int, end: int) -> list[int]:
     return [i for i, span in enumerate(one.spans) if span is not None and span[0] < end and start < span[1]]
 
 
-def _whole(word: str) -> str:
+def whole(word: str) -> str:
     """Return the pattern of a word that is no part of a longer one; signs may touch a word."""
     before, after = (r"\b" if re.match(r"\w", end) else "" for end in (word[0], word[-1]))
     return before + re.escape(word) + after

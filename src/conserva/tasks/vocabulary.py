@@ -48,7 +48,9 @@ class Vocabulary(Mapping[str, int]):
     def following(self, before: str, text: str) -> list[int]:
         """Return the tokens of a text after another: as in both together, if the tokens before it stay the same."""
         first, whole = self.pieces(before), self.pieces(before + text)
-        return whole[len(first) :] if whole[: len(first)] == first else self.pieces(text)
+        if whole[: len(first)] == first:
+            return whole[len(first) :]
+        return self.pieces(text) if before == _BEFORE else self.following(_BEFORE, text)
 
     def contrast(self, target: str, spaced: bool = True) -> tuple[int, int] | None:
         """Return the two tokens of "a - b", written alike: both as they are, or both after a space. None for others."""

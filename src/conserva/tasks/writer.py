@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from typing import Any
 
 from .task import Task
 from .vocabulary import Vocabulary
+
+
+def greedy(network: Any, tokens: int) -> Any:
+    """Return settings for the most likely token each time, whatever else a network's own settings ask for."""
+    settings = copy.deepcopy(network.generation_config)
+    settings.update(max_new_tokens=tokens, num_beams=1, do_sample=False, num_return_sequences=1)
+    settings.update(min_length=0, no_repeat_ngram_size=0, repetition_penalty=1.0, return_dict_in_generate=False)
+    return settings
 
 
 class Writer(Task):
@@ -28,6 +37,8 @@ class Writer(Task):
 
     def aim(self, target: Any, encoded: Any) -> Any:
         """Return a target as an index: of a token's text, after a space or exactly as given, or of a contrast."""
+        if isinstance(target, tuple):  # one token rather than another, by their ids
+            return " - ".join(map(str, target))
         if not isinstance(target, str):
             return target
         spaced = self.is_spaced(encoded)
@@ -39,6 +50,8 @@ class Writer(Task):
         if index is not None:
             return self._shown(index)
         both = self.vocabulary.contrast(target, self.is_spaced(encoded)) if isinstance(target, str) else None
+        if isinstance(target, tuple):
+            both = target
         return self.named(target, index) if both is None else " - ".join(map(self._shown, both))
 
     def _shown(self, token: int) -> str:
