@@ -98,7 +98,7 @@ def test_an_answer_ends_where_the_decoder_does() -> None:
 
 def test_a_beginning_is_read_and_not_explained() -> None:
     task = writer("t5")
-    rest = answer_matrix(task, (SOURCE, "the dog"), "sat on", method="exact")
+    rest = answer_matrix(task, (SOURCE, "the dog"), " sat on", method="exact")
     whole = answer_matrix(task, SOURCE, "the dog sat on", method="exact")
     assert rest.features == whole.features
     assert rest.start == whole.start + 2

@@ -48,24 +48,24 @@ def test_every_head_of_transformers_has_its_table() -> None:
         ("AttentionOnly", "AutoModelForSequenceClassification"),
     ],
 )
-def test_architectures(architecture: str, auto: str) -> None:
+def test_architectures(architecture: str, auto: str, tmp_path: Path) -> None:
     from transformers import BertConfig
 
-    assert head_of(BertConfig(architectures=[architecture]), "", "m").auto == auto
+    assert head_of(BertConfig(architectures=[architecture]), str(tmp_path), "m").auto == auto
 
 
-def test_code_of_a_models_own_says_what_it_is_for() -> None:
+def test_code_of_a_models_own_says_what_it_is_for(tmp_path: Path) -> None:
     from transformers import BertConfig
 
     config = BertConfig(architectures=["MyOwnModel"], auto_map={"AutoModelForCausalLM": "my.MyOwnModel"})
-    assert head_of(config, "", "m").noun == "language model"
+    assert head_of(config, str(tmp_path), "m").noun == "language model"
 
 
-def test_what_has_no_task_is_refused() -> None:
+def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
     from transformers import BertConfig
 
     with pytest.raises(conserva.Error, match="'m' is LlavaForConditionalGeneration, for which there is no task"):
-        head_of(BertConfig(architectures=["LlavaForConditionalGeneration"]), "", "m")
+        head_of(BertConfig(architectures=["LlavaForConditionalGeneration"]), str(tmp_path), "m")
 
 
 def test_a_gguf_file_that_is_not_there() -> None:

@@ -35,7 +35,9 @@ OWN_CLASSIFIERS = {"AttentionOnly"}
 def head_of(config: Any, source: str, name: str) -> Head:
     """Return the kind of a model; one that has no head which can be explained is refused."""
     architectures = [str(one) for one in getattr(config, "architectures", None) or ()]
-    if not any(one.endswith("ForSequenceClassification") for one in architectures) and _read(source, MODULES):
+    if not any(one.endswith("ForSequenceClassification") for one in architectures) and (
+        _read(source, MODULES) is not None
+    ):
         return SENTENCES
     for head in HEADS:
         if set(architectures) & _classes(head.table) or head.auto in (getattr(config, "auto_map", None) or {}):
