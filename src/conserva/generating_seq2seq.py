@@ -41,8 +41,8 @@ def answer_matrix(
     source
         What it answers; or a pair with the beginning of the answer, which is read and not explained.
     answer
-        What was written, as a text, with the space before it where it goes on; None for what the model itself writes, the
-        likeliest token at every place.
+        What was written, as a text, with the space before it where it goes on; None for what the model itself writes,
+        the likeliest token at every place.
     tokens
         How many tokens the model writes at most.
     method

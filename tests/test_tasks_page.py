@@ -1,0 +1,50 @@
+"""docs/tasks.md says what is true: its Python runs, with tiny models in the place of those that it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conserva
+import language
+from conserva import tasks
+from conserva.cli import main
+from saved_models import SAVED
+from test_image_methods import vit
+
+PAGE = (Path(__file__).parents[1] / "docs" / "tasks.md").read_text(encoding="utf-8")
+
+
+def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = {"SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(), "vit": conserva.Image(vit())}
+    monkeypatch.setattr(conserva, "load", lambda name: made[name])
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(compile(block, "tasks.md", "exec"), names)
+    assert {path.name for path in tmp_path.iterdir()} == {"paris.html", "picture.html"}
+    assert abs(names["whole"].steps[0].ledger.gap) < 1e-5
+    assert names["rather"].target == " Paris -  London"
+
+
+def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = str(SAVED["Causal"](tmp_path / "model"))
+    commands = re.findall(r"^conserva (.*)$", PAGE, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        words = [one or two for one, two in re.findall(r'"([^"]*)"|(\S+)', command)]
+        words[words.index("--model") + 1] = folder
+        if "--chat" in words:
+            words.remove("--chat")  # the tiny tokenizer has no template
+        assert main(words) == 0
+    assert (tmp_path / "paris.html").exists()
+
+
+def test_every_task_is_in_the_table() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+    assert sorted(listed) == sorted(set(tasks.__all__) - {"Task"})
+    assert all(hasattr(conserva, name) for name in listed)
