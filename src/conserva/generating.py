@@ -15,11 +15,11 @@ from .explain import provenance_of
 from .explanation import Entries
 from .generating_seq2seq import answer_matrix
 from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
-from .methods import Method, find
+from .methods import Method, find, rules_of
 from .operations.live import in_float32
 from .quiet import quiet_loading
 from .relevance import relevance
-from .rules import RULE_SETS, RuleSet, rule_set
+from .rules import RULE_SETS, RuleSet
 from .tasks import Causal, Seq2Seq
 from .tasks.prompts import EncodedPrompt, words_of
 from .tasks.writer import greedy
@@ -84,14 +84,13 @@ def generation(
 
 def _rules(method: Method) -> RuleSet:
     """Return the rule set that a method is; others do not explain many tokens from one pass."""
-    name = method.name.partition(":")[0]
-    if name not in RULE_SETS or method.options["at"] != "inputs":
+    found = rules_of(method)
+    if found is None:
         raise Error(
             f"method={method.name!r} explains one token at a time: for all that was written choose one of "
             f"{', '.join(RULE_SETS)}, at the inputs."
         )
-    gamma = float(method.options["gamma"])
-    return rule_set(name, gamma=gamma) if gamma else rule_set(name)
+    return found
 
 
 def _given(task: Causal, encoded: EncodedPrompt, continuation: str) -> list[int]:

@@ -12,11 +12,11 @@ from .errors import Error
 from .explain import provenance_of
 from .explanation import Entries
 from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
-from .methods import Method, find
+from .methods import Method, find, rules_of
 from .operations.live import in_float32
 from .passes import Relevance
 from .relevance import relevance
-from .rules import RULE_SETS, RuleSet, rule_set
+from .rules import RULE_SETS, RuleSet
 from .tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
 
 OTHERS = 5
@@ -90,14 +90,13 @@ def answer_matrix(
 def _chosen(given: str) -> tuple[Method, RuleSet]:
     """Return a method that is a rule set, and that; others do not explain many tokens from one pass."""
     found = find(given)
-    name = found.name.partition(":")[0]
-    if name not in RULE_SETS or found.options["at"] != "inputs":
+    rules = rules_of(found)
+    if rules is None:
         raise Error(
             f"method={given!r} explains one token at a time: for a whole answer choose one of {', '.join(RULE_SETS)}, "
             "at the inputs."
         )
-    gamma = float(found.options["gamma"])
-    return found, rule_set(name, gamma=gamma) if gamma else rule_set(name)
+    return found, rules
 
 
 def _written(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, tokens: int) -> list[int]:

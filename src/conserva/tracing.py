@@ -14,10 +14,10 @@ from .errors import Error
 from .explain import class_of, probabilities_of, provenance_of
 from .explanation import Entries, Explanation
 from .layers import Stack, short_names, stacks_of
-from .methods import find
+from .methods import find, rules_of
 from .passes import INPUTS
 from .relevance import relevance
-from .rules import RULE_SETS, rule_set
+from .rules import RULE_SETS
 from .schema import parsed
 from .tasks.task import Encoded, Task
 
@@ -143,8 +143,8 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     found = find(task.method if method is None else method)
-    base = found.name.partition(":")[0]
-    if base not in RULE_SETS or found.options["at"] != INPUTS:
+    rules = rules_of(found)
+    if rules is None:
         raise Error(
             f"method={found.name!r} gives no relevance at the layers between: a trace begins at the inputs and needs a "
             f"rule set, one of {', '.join(RULE_SETS)}."
@@ -152,11 +152,10 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
     if not task.is_one(given):
         raise Error(f"given={given!r:.60} is no {task.noun} that {task.name} takes: a trace is of one input.")
     encoded = task.encode(given, truncate=truncate)
-    inputs, aim, gamma = task.batch([encoded]), task.aim(target, encoded), found.options["gamma"]
+    inputs, aim = task.batch([encoded]), task.aim(target, encoded)
     stacks = stacks_of(task.model, inputs)
     columns = _columns(task, encoded, inputs, stacks)
     places = [INPUTS, *(name for stack in stacks for name in stack.modules)]
-    rules = rule_set(base, gamma=gamma) if gamma else rule_set(base)
     result = relevance(task.model, inputs, [aim], rules=rules, at=places)
     logits, ledger = result.logits, result.ledger
     if logits is None or ledger is None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from ..errors import Error
+from ..rules import RULE_SETS, RuleSet, rule_set
 from .attention import a_flow, a_last, rollout
 from .attribution import Attribution
 from .chefer import chefer, partial_lrp
@@ -91,6 +92,15 @@ def find(given: str) -> Method:
         values[option] = _value(given, option, text, hints[option])
     changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
     return Method(name + changed, summary, partial(function, **values), values)
+
+
+def rules_of(method: Method) -> RuleSet | None:
+    """Return the rule set that a method is, if it is one that reads relevance at the inputs."""
+    name = method.name.partition(":")[0]
+    if name not in RULE_SETS or method.options["at"] != "inputs":
+        return None
+    gamma = float(method.options["gamma"])
+    return rule_set(name, gamma=gamma) if gamma else rule_set(name)
 
 
 def _value(given: str, option: str, text: str, kind: Any) -> Any:
