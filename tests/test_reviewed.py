@@ -30,14 +30,14 @@ def options(**given: Any) -> argparse.Namespace:
 
 
 def test_a_number_is_a_class_but_a_word_where_classes_are_words(causal: conserva.Causal) -> None:
-    assert target_of(options(target="1"), conserva.load()) == 1
-    assert target_of(options(target="1"), causal) == "1"
+    assert target_of("1", conserva.load()) == 1
+    assert target_of("1", causal) == "1"
     blanks = conserva.Blanks(tiny_heads.model("bert", "AutoModelForMaskedLM"), tiny_heads.tokenizer())
-    assert target_of(options(target="4"), blanks) == "4"
+    assert target_of("4", blanks) == "4"
     named = tiny_heads.model("bert", "AutoModelForSequenceClassification", id2label={0: "1", 1: "2"})
     numbered = conserva.Text(named, tiny_heads.tokenizer())
-    assert target_of(options(target="1"), numbered) == "1"
-    assert target_of(options(target="7"), numbered) == 7
+    assert target_of("1", numbered) == "1"
+    assert target_of("7", numbered) == 7
 
 
 def test_numbers_in_a_file_are_words_for_a_model_that_writes(causal: conserva.Causal, tmp_path: Path) -> None:
@@ -194,3 +194,11 @@ def test_a_long_prompt_of_a_generation_is_cut(model: str, capsys: pytest.Capture
     assert "--truncate" in capsys.readouterr().err
     assert main([*command, "--truncate"]) == 0
     assert len(json.loads(capsys.readouterr().out)["steps"]) == 1
+
+
+def test_an_audit_takes_the_targets_that_an_explanation_takes(causal: conserva.Causal) -> None:
+    for target in (" Paris", "Paris - London", None, 5):
+        found = conserva.audit(causal, [PROMPT, "The capital"], target, rules="exact")
+        expected = [one.output for one in conserva.explain(causal, [PROMPT, "The capital"], target)]
+        assert found.outputs == pytest.approx(expected)
+        assert abs(found.gap) < 1e-5

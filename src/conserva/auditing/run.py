@@ -44,16 +44,19 @@ def audit(
     inputs
         For a task one input, as a text, or several; for a model what it is called with.
     target
-        What is explained, as in `conserva.relevance`.
+        What is explained: for a task as in `conserva.explain`, for a model as in `conserva.relevance`.
     rules
         A rule set's name, or what `conserva.rules(...)` returned.
     """
     if isinstance(task_or_model, Task):
         model, name = task_or_model.model, task_or_model.name
         many = [inputs] if task_or_model.is_one(inputs) else list(inputs)
-        inputs = task_or_model.batch([task_or_model.encode(one) for one in many])
+        encoded = [task_or_model.encode(one) for one in many]
+        inputs, said = task_or_model.batch(encoded), _said(target)
+        if not callable(target):
+            target = [task_or_model.aim(of_sample(target, i), one) for i, one in enumerate(encoded)]
     elif isinstance(task_or_model, nn.Module):
-        model, name = task_or_model, type(task_or_model).__name__
+        model, name, said = task_or_model, type(task_or_model).__name__, _said(target)
     else:
         raise Error(f"{task_or_model!r} is neither a task nor a torch.nn.Module.")
     modules = dict(model.named_modules())
@@ -70,7 +73,7 @@ def audit(
     return Audit(
         rules=rule_set.name,
         model=name,
-        target=_said(target),
+        target=said,
         samples=len(ledger.output),
         output=float(ledger.output.mean()),
         inputs=float(ledger.inputs.mean()),

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import Error
 from ..tasks import Graph, Task
 from .form import FORM, Commands
+from .given import target_of
 
 AUDIT = """examples:
   conserva audit                                          the bundled model, under gi, ah+ln and exact
@@ -52,8 +53,7 @@ def _audit(given: argparse.Namespace) -> None:
         raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")
     task = load(given.name or given.model or "sentiment")
     _check_is_asked_in_text(task, given.text)
-    target = given.target
-    target = int(target) if target is not None and target.removeprefix("-").isdecimal() else target
+    target = target_of(given.target, task)
     texts = list(given.text or TEXTS)
     audits = [audit(task, texts, target, rules=rules) for rules in given.rules.split(",")]
     if given.json:

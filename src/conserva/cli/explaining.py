@@ -113,7 +113,7 @@ def _explain(given: argparse.Namespace) -> None:
                 done += count
                 say(done, len(inputs))
 
-            target = [aimed(task, one, given) for one in inputs] if given.contrast else target_of(given, task)
+            target = [aimed(task, one, given) for one in inputs] if given.contrast else target_of(given.target, task)
             found = explain(task, inputs, target, given.method, truncate=given.truncate, progress=further)
     found = [_shaped(one, given) for one in found]
     if given.json:

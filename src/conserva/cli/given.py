@@ -110,11 +110,8 @@ def check_reads(task: Task, given: argparse.Namespace) -> None:
             raise Error(f"{option} {value!r}: {task.name} writes nothing. Name a language model.")
 
 
-def target_of(given: argparse.Namespace, task: Task) -> str | int | None:
-    """Return the target as it is given; a number is a class, but for models whose classes are words."""
-    target: str | None = given.target
-    if target is not None and given.contrast is not None:
-        return f"{target} - {given.contrast}"
+def target_of(target: str | None, task: Task) -> str | int | None:
+    """Return a target as the task takes it: a number is a class, but for models whose classes are words."""
     is_number = target is not None and target.removeprefix("-").isdecimal()
     is_word = isinstance(task, (Writer, Blanks, Question)) or target in task.labels
     return int(target) if target is not None and is_number and not is_word else target
@@ -122,8 +119,10 @@ def target_of(given: argparse.Namespace, task: Task) -> str | int | None:
 
 def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
     """Return what is explained of an input; a contrast without a target is one with what is predicted."""
-    if given.contrast is None or given.target is not None:
-        return target_of(given, task)
+    if given.contrast is None:
+        return target_of(given.target, task)
+    if given.target is not None:
+        return f"{given.target} - {given.contrast}"
     import torch
 
     encoded = task.encode(one, truncate=given.truncate)
