@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import conserva
-from conserva import launches, recording
-from conserva.methods import find
+from conserva import kept, launches, recording
+from conserva.kept import Kept
 from conserva.recording import AFTER, Compute, Recorder
 
 GPU = torch.device("cuda")
@@ -40,6 +40,16 @@ class Stuck(Tape):
 
 def refuses(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
     raise RuntimeError("the model waits for its own numbers")
+
+
+def taping(tape: Any) -> Callable[[Any], Kept]:
+    """Return what stands in for `kept_of`: recordings on a CPU, by tapes."""
+    made: dict[int, Kept] = {}
+
+    def of(model: Any) -> Kept:
+        return made.setdefault(id(model), Kept(Recorder(GPU, record=tape, room=str)))
+
+    return of
 
 
 def double(inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -141,15 +151,17 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     ran: list[bool] = []
 
     class Spy(Recorder):
-        def __init__(self, device: torch.device) -> None:
-            super().__init__(GPU, record=Tape, room=str)
-
         def run(self, *args: Any) -> Any:
             found = super().run(*args)
             ran.append(found[1])
             return found
 
-    monkeypatch.setattr(launches, "_recorder", lambda task, method: Spy(GPU))
+    made: dict[int, Kept] = {}
+
+    def of(model: Any) -> Kept:
+        return made.setdefault(id(model), Kept(Spy(GPU, record=Tape, room=str)))
+
+    monkeypatch.setattr(launches, "kept_of", of)
     return ran
 
 
@@ -175,19 +187,36 @@ def test_targets_that_differ_are_not_recorded_and_nothing_is_unless_asked_for(re
 
 
 def test_recorded_are_rule_sets_on_one_gpu_that_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "Recorder", lambda device: device)
+    monkeypatch.setattr(kept, "Recorder", lambda device: device)
 
-    def recorder(method: str, *parts: tuple[str, torch.dtype]) -> Any:
-        made = [SimpleNamespace(device=torch.device(where), dtype=dtype) for where, dtype in parts]
-        task: Any = SimpleNamespace(model=SimpleNamespace(parameters=lambda: made))
-        return launches._recorder(task, find(method))
+    class Parts(torch.nn.Module):
+        def __init__(self, *parts: tuple[str, torch.dtype]) -> None:
+            super().__init__()
+            self.made: Any = [SimpleNamespace(device=torch.device(where), dtype=dtype) for where, dtype in parts]
+
+        def parameters(self, recurse: bool = True) -> Any:
+            return iter(self.made)
 
     both = (("cuda:1", torch.bfloat16), ("cuda:1", torch.float32))
-    assert recorder("ah+ln", *both) == torch.device("cuda:1")
-    assert recorder("random", *both) is None
-    assert recorder("exact", *both, ("cuda:0", torch.float32)) is None
-    assert recorder("exact", ("cuda:0", torch.float16)) is None
-    assert recorder("exact", ("cpu", torch.float32)) is None
+    found = kept.kept_of(Parts(*both))
+    assert found is not None
+    assert found.recorder == torch.device("cuda:1")  # type: ignore[comparison-overlap]
+    assert kept.kept_of(Parts(*both, ("cuda:0", torch.float32))) is None
+    assert kept.kept_of(Parts(("cuda:0", torch.float16))) is None
+    assert kept.kept_of(Parts(("cpu", torch.float32))) is None
+
+
+def test_other_methods_are_not_recorded(replays: list[bool]) -> None:
+    conserva.explain(conserva.load("sentiment"), TEXTS, 1, "random", batch_tokens=1, replay=True)
+    assert replays == []
+
+
+def test_recordings_stay_for_the_next_call(replays: list[bool]) -> None:
+    task = conserva.load("sentiment")
+    text = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
+    for one in text:
+        conserva.explain(task, one, 1, "exact", replay=True)
+    assert replays == [False] * (AFTER + 2) + [True] * (len(text) - AFTER - 2)
 
 
 def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,43 +13,30 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva import replays
+from conserva import kept, replays
 from conserva.operations import attention, remembered
 from conserva.passes import Relevance
 from conserva.recording import AFTER, Recorder
-from test_recording import Stuck, Tape
+from test_recording import Stuck, Tape, taping
 
 OFTEN = AFTER + 4
 
 
 class Counting(Tape):
-    """A tape that tells how often it was replayed, and writes where it wrote before, as a CUDA graph does."""
+    """A tape that tells how often it was replayed."""
 
     replays = 0
-    held: Any = None
 
     def replay(self, inputs: Any) -> Any:
         Counting.replays += 1
-        found = super().replay(inputs)
-        self.held = self.held or [x.clone() for x in found]
-        for place, x in zip(self.held, found, strict=True):
-            place.copy_(x)
-        return self.held
+        return super().replay(inputs)
 
 
 @pytest.fixture
 def taped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tapes stand for CUDA graphs, so that models on a CPU have recordings."""
     Counting.replays = 0
-    monkeypatch.setattr(replays, "_replays_of", _kept({}, Counting))
-
-
-def _kept(made: dict[int, replays.Replays], tape: Any) -> Any:
-    def of(model: Any) -> replays.Replays:
-        recorder = Recorder(torch.device("cuda"), record=tape, room=str)
-        return made.setdefault(id(model), replays.Replays(recorder))
-
-    return of
+    monkeypatch.setattr(replays, "kept_of", taping(Counting))
 
 
 def same(found: Relevance, expected: Relevance) -> None:
@@ -137,6 +125,41 @@ def test_weights_that_were_exchanged_are_seen() -> None:
     assert Counting.replays == before
 
 
+def _switched(model: Any) -> None:
+    model.bert.encoder.layer[1].attention.self.is_decoder = True
+
+
+def _hooked(model: Any) -> None:
+    model.bert.register_forward_hook(lambda *_: None)
+
+
+def _set(model: Any) -> None:
+    model.config.chunk_size_feed_forward = 7
+
+
+@pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize("change", [_switched, _hooked, _set])
+def test_a_model_that_was_changed_is_not_replayed(change: Any) -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=True)
+    before = Counting.replays
+    change(model)
+    conserva.relevance(model, tiny.tokens(seed=1), 0, replay=True)
+    assert Counting.replays == before
+
+
+def test_a_model_that_changes_with_every_call_is_given_up() -> None:
+    recorder = Recorder(torch.device("cuda"), record=Tape, room=str)
+    model, states = tiny.bert(), kept.Kept(recorder)
+    for i in range(3 * kept.MOST_STATES):
+        model.calls = i
+        states.state(model)
+    assert len(states.states) <= kept.MOST_STATES
+    for i in range(OFTEN):
+        assert not recorder.run(None, {"x": torch.full((3,), float(i))}, lambda inputs: [inputs["x"]])[1]
+
+
 @pytest.mark.usefixtures("taped")
 def test_a_target_that_is_a_function_is_never_recorded() -> None:
     model, scale = tiny.bert(), [1.0]
@@ -163,7 +186,7 @@ def test_what_is_wrong_is_said_in_a_replay_too() -> None:
 
 
 def test_a_recording_that_does_not_follow_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replays, "_replays_of", _kept({}, Stuck))
+    monkeypatch.setattr(replays, "kept_of", taping(Stuck))
     model = tiny.bert()
     for seed in range(OFTEN):
         inputs = tiny.tokens(seed=seed)
@@ -173,12 +196,12 @@ def test_a_recording_that_does_not_follow_is_never_used(monkeypatch: pytest.Monk
 def test_without_a_gpu_nothing_is_recorded() -> None:
     model, inputs = tiny.bert(), tiny.tokens()
     same(conserva.relevance(model, inputs, 0, replay=True), conserva.relevance(model, inputs, 0))
-    assert model not in replays._of_models
+    assert model not in kept._of_models
 
 
 def test_recordings_go_with_their_model() -> None:
     model = tiny.bert()
-    replays._of_models[model] = replays.Replays(Recorder(torch.device("cuda"), record=Tape, room=str))
+    kept._of_models[model] = kept.Kept(Recorder(torch.device("cuda"), record=Tape, room=str))
     gone = weakref.ref(model)
     del model
     gc.collect()
@@ -191,17 +214,16 @@ class SpellsOut(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.out = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 3)
-        self.sees_itself_alone = False
-        self.plain_calls = 0
+        self.now = SimpleNamespace(sees_itself_alone=False, plain_calls=0)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.words(input_ids)
         places = x.shape[1]
         mask = None
-        self.plain_calls += not remembered.is_recording()
+        self.now.plain_calls += not remembered.is_recording()
         if remembered.is_recording():
             mask = torch.ones(1, 1, places, places, dtype=torch.bool).tril()
-            if self.sees_itself_alone:
+            if self.now.sees_itself_alone:
                 mask = torch.eye(places, dtype=torch.bool)[None, None]
         for _ in range(2):
             heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
@@ -229,7 +251,7 @@ class Recording(Counting):
 @pytest.mark.parametrize("another", [False, True])
 def test_a_mask_that_only_a_recording_spells_out(another: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     Counting.replays, passed = 0, []
-    monkeypatch.setattr(replays, "_replays_of", _kept({}, Recording))
+    monkeypatch.setattr(replays, "kept_of", taping(Recording))
     plain = attention.attend
 
     def noted(query: Tensor, key: Tensor, value: Tensor, mask: Any, is_causal: bool, *rest: Any) -> Any:
@@ -240,12 +262,12 @@ def test_a_mask_that_only_a_recording_spells_out(another: bool, monkeypatch: pyt
     monkeypatch.setattr(attention, "attend", noted)
     model = SpellsOut().eval()
     for seed in range(OFTEN + 2):
-        model.sees_itself_alone = another and seed > OFTEN
+        model.now.sees_itself_alone = another and seed > OFTEN
         ids = torch.randint(0, 20, (2, 6), generator=torch.Generator().manual_seed(seed))
-        before = model.plain_calls
+        before = model.now.plain_calls
         expected = conserva.relevance(model, ids, 1)
         same(conserva.relevance(model, ids, 1, replay=True), expected)
         if seed >= OFTEN:  # a replay, which is run anew where its own check says so
-            assert model.plain_calls == before + 1 + model.sees_itself_alone
+            assert model.now.plain_calls == before + 1 + model.now.sees_itself_alone
     assert Counting.replays >= 2
     assert set(passed) == {(True, True)}

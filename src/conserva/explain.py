@@ -83,9 +83,9 @@ def explain(
         How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
         what suits the device. A batch that does not fit into memory is halved.
     replay
-        Whether, on a GPU, batches of a shape that comes often are recorded as a CUDA graph and replayed, which takes
-        Python's share away. For rule sets, and for models that never wait for their own numbers. Hooks on the model
-        run while it is recorded, and not in a replay.
+        Whether, on a GPU, batches of a shape that comes often are recorded as a CUDA graph, which stays with the model,
+        and replayed, which takes Python's share away. For rule sets, and for models that never wait for their own
+        numbers. Hooks on the model run while it is recorded, and not in a replay.
     progress
         Called with the number of inputs done, after every batch.
     """
@@ -102,7 +102,8 @@ def explain(
     encoded = task.encode_all(many, truncate=truncate)
     results: list[Explanation | None] = [None] * len(many)
     provenance = provenance_of(task, found)
-    lengths = [task.padded(len(one)) for one in encoded]
+    padded = {length: task.padded(length) for length in set(map(len, encoded))}
+    lengths = [padded[len(one)] for one in encoded]
     for batch in launched(task, found, encoded, target, by_length(lengths, tokens), replay):
         for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
             results[i] = one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .checks import Checks
 from .errors import Error, NotApplicable
+from .kept import kept_of
 from .ledger import Ledger
 from .memory import out_of_memory
 from .methods import Attribution, Method
@@ -67,12 +68,12 @@ def launched(
 
     A batch that does not fit into memory is halved. With `replay`, those of a shape that comes often are replayed.
     """
-    recorder = _recorder(task, method) if replay else None
+    replays = _replays(task, method) if replay else None
     waiting, last = deque(batches), None
     while waiting:
         rows = waiting.popleft()
         wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        batch = _launch(task, method, recorder, rows, [encoded[i] for i in rows], wanted)
+        batch = _launch(task, method, replays, rows, [encoded[i] for i in rows], wanted)
         if batch is None:
             middle = len(rows) // 2
             waiting.extendleft((rows[middle:], rows[:middle]))
@@ -85,7 +86,7 @@ def launched(
 
 
 def _launch(
-    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+    task: Task, method: Method, replays: _Replays | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
 ) -> Batch | None:
     """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
     asked: list[Checks] = []
@@ -108,35 +109,41 @@ def _launch(
     try:
         inputs = task.batch(encoded)
         # Targets that differ are numbers of the host, which a recording would keep.
-        if recorder is not None and isinstance(aims[0], _PLAIN) and all(one == aims[0] for one in aims):
-            found, replayed = recorder.run(aims[0], inputs, compute)
+        if replays is not None and isinstance(aims[0], _PLAIN) and all(one == aims[0] for one in aims):
+            found, replayed = replays.recorder.run((replays.how, aims[0]), inputs, compute)
         else:
             found, replayed = compute(inputs), False
         own = [task.own(one, inputs) for one in encoded]
         return Batch(rows, encoded, wanted, own, Transfer(found), None if replayed else asked[0], again)
     except Exception as error:
-        may_fit = len(rows) > 1 or (recorder is not None and recorder.holds_memory)
+        may_fit = len(rows) > 1 or (replays is not None and replays.recorder.holds_memory)
         if not out_of_memory(error) or not may_fit:
             for checks in asked:
                 checks.settle()  # what was found before comes first
             raise
     # Out here the traceback is gone, and with it the tensors of the failed try.
-    if recorder is not None and recorder.holds_memory:
-        recorder.drop()
-        return _launch(task, method, recorder, rows, encoded, wanted)
+    if replays is not None and replays.recorder.holds_memory:
+        replays.recorder.drop()
+        return _launch(task, method, replays, rows, encoded, wanted)
     return None
 
 
-_PLAIN = (int, str, type(None))
+_PLAIN = (int, str, tuple, type(None))
 
 
-def _recorder(task: Task, method: Method) -> Recorder | None:
+class _Replays(NamedTuple):
+    """What replays batches, and what tells one way to explain from another there."""
+
+    recorder: Recorder
+    how: Hashable
+
+
+def _replays(task: Task, method: Method) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
-    parts = {(one.device, one.dtype == torch.float16) for one in task.model.parameters()}
-    if len(parts) != 1 or method.name not in RULE_SETS:
+    kept = kept_of(task.model) if method.name in RULE_SETS else None
+    if kept is None:
         return None
-    device, half = parts.pop()
-    return Recorder(device) if device.type == "cuda" and not half else None  # float16 waits, to choose its scale
+    return _Replays(kept.recorder, (type(task), method.name, kept.state(task.model)))
 
 
 def _checked(

@@ -7,13 +7,16 @@ computation on a batch that it was not made of.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+
+from .operations.remembered import Remembered
 
 Compute: TypeAlias = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 
@@ -21,7 +24,7 @@ AFTER = 2
 """How often a shape must have come before it is recorded: that costs as much as several batches."""
 
 MOST = 32
-"""How many shapes are recorded: each holds memory for as long as its stream runs."""
+"""How many shapes are recorded: each holds memory for as long as its recorder lives."""
 
 CLOSE = {torch.float32: 2e-2, torch.float64: 1e-6}
 """How far a replay may be from the plain computation, as a share of the largest number: scores are in float32 also
@@ -32,7 +35,7 @@ class Recording(Protocol):
     """A computation that can be run again on other numbers of the same shape."""
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        """Return what the computation makes of the inputs; it holds until the next replay."""
+        """Return what the computation makes of the inputs."""
 
 
 class Graph:
@@ -40,6 +43,7 @@ class Graph:
 
     def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], room: Room) -> None:
         self._inputs = {name: x.clone() for name, x in inputs.items()}
+        self._room = room
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(room.stream.device):
             before = torch.cuda.current_stream()
@@ -53,22 +57,33 @@ class Graph:
                 torch.cuda.set_stream(before)  # where a failed capture leaves torch elsewhere
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        for name, x in self._inputs.items():
-            x.copy_(inputs[name], non_blocking=True)
-        self._graph.replay()
-        return self._outputs
+        with self._room.turn():
+            for name, x in self._inputs.items():
+                x.copy_(inputs[name], non_blocking=True)
+            self._graph.replay()
+            return [x.clone() for x in self._outputs]
 
 
 class Room:
-    """Where graphs of one stream of batches are made: one after the other, so that they share their memory."""
+    """Where the graphs of one recorder are made and replayed: one after the other, so that they share their memory."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
+        self._lock, self._last = threading.Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other thread launches a replay here, and let the device wait for the last one to be over."""
+        with self._lock:
+            stream = torch.cuda.current_stream(self.stream.device)
+            stream.wait_event(self._last)
+            yield
+            self._last.record(stream)
 
 
 class Recorder:
-    """A stream of batches on one device: those of a shape that comes often are replayed."""
+    """Batches on one device: those of a shape that comes often are replayed."""
 
     def __init__(
         self,
@@ -80,25 +95,29 @@ class Recorder:
         self._came: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, tuple[Recording, Mapping[str, Tensor]]] = {}
         self._trusted: dict[Hashable, Recording] = {}
+        self._seen: defaultdict[Hashable, Remembered] = defaultdict(Remembered)
         self._room: Any = None
         self._gave_up = False
+        self._lock = threading.Lock()
 
     def run(self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute) -> tuple[Sequence[Tensor], bool]:
-        """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart.
-
-        A replay's numbers lie where the next replay writes: whoever wants to keep them copies them first.
-        """
+        """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart."""
         key = (what, tuple((name, x.shape, x.dtype) for name, x in inputs.items()))
-        if key in self._trusted:
-            return self._trusted[key].replay(inputs), True
-        found = compute(inputs)
-        if self._gave_up:
-            return found, False
-        self._came[key] += 1
-        if key in self._waiting:
-            self._compare(key, inputs, found)
-        elif self._came[key] > AFTER and len(self._trusted) + len(self._waiting) < MOST:
-            self._make(key, compute, inputs)
+        trusted = self._trusted.get(key)
+        if trusted is not None:
+            return trusted.replay(inputs), True
+
+        def noted(given: Mapping[str, Tensor]) -> Sequence[Tensor]:
+            with self._seen[key].during():
+                return compute(given)
+
+        found = noted(inputs)
+        with self._lock:
+            self._came[key] += 1
+            if key in self._waiting:
+                self._compare(key, inputs, found)
+            elif self._is_worth(key):
+                self._make(key, noted, inputs)
         return found, False
 
     @property
@@ -109,6 +128,11 @@ class Recorder:
     def drop(self) -> None:
         """Forget all recordings, for the memory that they hold, and make no more."""
         self._trusted, self._waiting, self._room, self._gave_up = {}, {}, None, True
+
+    def _is_worth(self, key: Hashable) -> bool:
+        """Return whether a recording is to be made."""
+        many = len(self._trusted) + len(self._waiting) >= MOST
+        return self._came[key] > AFTER and not (many or self._gave_up or key in self._trusted)
 
     def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor]) -> None:
         """Record a computation; if that fails, never try again: a model may wait for its own numbers.

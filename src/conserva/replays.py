@@ -1,13 +1,13 @@
 """Relevance of inputs of one shape, again and again: recorded with the model, replayed without Python.
 
 What a replay needs beside numbers is known from the pass that was recorded: which places there are, what met which
-rule. A recording reads the weights where they lay, so it is looked up by their addresses too.
+rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from .checks import Checks
 from .inputs import Inputs
+from .kept import kept_of
 from .ledger import Ledger
 from .memory import out_of_memory
-from .operations.remembered import Remembered
 from .passes import Relevance
 from .recording import Recorder
 
@@ -35,14 +35,14 @@ def replayed(
     `how` tells one way to explain from another. Where it holds more than plain values, or the call does, or the model
     is not on one GPU, there are no recordings.
     """
-    replays, known = _replays_of(model), _known(how)
+    kept, known = kept_of(model), _known(how)
     tensors = {str(i): x for i, x in _tensors(call)}
     rest = _known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
-    if replays is None or known is None or rest is None:
+    if kept is None or known is None or rest is None:
         return compute(call)
-    weights = tuple(one.data_ptr() for one in (*model.parameters(), *model.buffers()))
-    what = (known, rest, len(call.args), tuple(call.kwargs), weights)
-    return replays.run(what, call, tensors, compute)
+    what = (known, rest, len(call.args), tuple(call.kwargs), kept.state(model))
+    forms = _forms.setdefault(model, {})
+    return _run(kept.recorder, forms, what, call, tensors, compute)
 
 
 def _tensors(call: Inputs) -> Iterator[tuple[int, Tensor]]:
@@ -65,49 +65,46 @@ def _known(values: Any) -> Hashable | None:
     return (type(values), values) if isinstance(values, _PLAIN) else None
 
 
-@dataclass
-class Replays:
-    """The recordings of one model."""
+def _run(
+    recorder: Recorder,
+    forms: dict[Hashable, list[Form]],
+    what: Hashable,
+    call: Inputs,
+    tensors: Mapping[str, Tensor],
+    compute: Callable[[Inputs], list[Relevance]],
+) -> list[Relevance]:
+    """Return what `compute` makes of the call, or a replay of it."""
+    made: list[tuple[list[Relevance], Checks]] = []
+    key = (what, tuple((name, x.shape) for name, x in tensors.items()))
 
-    recorder: Recorder
-    forms: dict[Hashable, list[Form]] = field(default_factory=dict)
-    seen: dict[Hashable, Remembered] = field(default_factory=dict)
+    def numbers(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        checks = Checks()
+        with checks:
+            results = compute(_with_tensors(call, inputs))
+        made.append((results, checks))
+        return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
-    def run(
-        self, what: Hashable, call: Inputs, tensors: Mapping[str, Tensor], compute: Callable[[Inputs], list[Relevance]]
-    ) -> list[Relevance]:
-        """Return what `compute` makes of the call, or a replay of it."""
-        made: list[tuple[list[Relevance], Checks]] = []
-        key = (what, tuple((name, x.shape) for name, x in tensors.items()))
-
-        def numbers(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-            checks = Checks()
-            with checks, self.seen.setdefault(key, Remembered()).during():
-                results = compute(_with_tensors(call, inputs))
-            made.append((results, checks))
-            return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
-
-        try:
-            found, is_replay = self.recorder.run(what, tensors, numbers)
-        except Exception as error:
-            for _, checks in made:
-                checks.settle()  # what was found before comes first
-            if not out_of_memory(error) or not self.recorder.holds_memory:
-                raise
-            found, is_replay = [], True
-        if not is_replay:
-            results, checks = made[0]
-            checks.settle()
-            self.forms.setdefault(key, [Form.of(one) for one in results])
-            return results
-        if not found:
-            self.recorder.drop()  # out here the traceback is gone, and with it the tensors of the failed try
-            return compute(call)
-        *values, passed = found
-        if not passed:
-            return compute(call)  # which says what is wrong
-        copies = iter([x.clone() for x in values])  # the next replay writes where these lie
-        return [form.filled(copies) for form in self.forms[key]]
+    try:
+        found, is_replay = recorder.run(what, tensors, numbers)
+    except Exception as error:
+        for _, checks in made:
+            checks.settle()  # what was found before comes first
+        if not out_of_memory(error) or not recorder.holds_memory:
+            raise
+        found, is_replay = [], True
+    if not is_replay:
+        results, checks = made[0]
+        checks.settle()
+        forms.setdefault(key, [Form.of(one) for one in results])
+        return results
+    if not found:
+        recorder.drop()  # out here the traceback is gone, and with it the tensors of the failed try
+        return compute(call)
+    *values, passed = found
+    if not passed:
+        return compute(call)  # which says what is wrong
+    rest = iter(values)
+    return [form.filled(rest) for form in forms[key]]
 
 
 @dataclass(frozen=True)
@@ -148,18 +145,4 @@ class Form:
         return replace(self.rest, output=output, values=values, logits=logits, ledger=ledger)
 
 
-_of_models: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
-
-
-def _replays_of(model: nn.Module) -> Replays | None:
-    """Return a model's recordings; None where there can be none: several devices, no GPU, or float16.
-
-    A pass in float16 waits for its own numbers, to choose a scale.
-    """
-    if model not in _of_models:
-        parts = {(one.device, one.dtype == torch.float16) for one in model.parameters()}
-        device, half = next(iter(parts), (torch.device("cpu"), False))
-        if len(parts) != 1 or device.type != "cuda" or half:
-            return None
-        _of_models[model] = Replays(Recorder(device))
-    return _of_models[model]
+_forms: WeakKeyDictionary[nn.Module, dict[Hashable, list[Form]]] = WeakKeyDictionary()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,28 +22,36 @@ class Remembered:
     """For each call of fused attention, in order, whether it was causal without a mask."""
 
     def __init__(self) -> None:
-        self._was_causal: list[bool] = []
-        self._calls = 0
-        self._checked: list[Tensor] = []
+        self._were_causal: Sequence[bool] = ()
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
         """Note the calls inside, or, in a recording, answer by what was noted."""
-        self._calls, self._checked = 0, []
-        _here.remembered = self
+        _here.calls = calls = _Calls(self._were_causal)
         try:
             yield
         finally:
-            _here.remembered, self._checked = None, []
+            _here.calls = None
+        if calls.noted:
+            self._were_causal = calls.noted
+
+
+class _Calls:
+    """The calls of one pass."""
+
+    def __init__(self, before: Sequence[bool]) -> None:
+        self.noted: list[bool] = []
+        self._before = iter(before)
+        self._checked: list[Tensor] = []
 
     def next_call(self, mask: Any, is_causal: bool) -> tuple[Any, bool]:
         """Return what the next call sees."""
-        i, self._calls = self._calls, self._calls + 1
         if not is_recording():
-            self._was_causal[i:] = [mask is None and is_causal]
+            self.noted.append(mask is None and is_causal)
             return mask, is_causal
+        was_causal = next(self._before, False)
         spelled_out = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[-1] == mask.shape[-2]
-        if not spelled_out or i >= len(self._was_causal) or not self._was_causal[i]:
+        if not spelled_out or not was_causal:
             return mask, is_causal
         if not any(mask is one for one in self._checked):  # layers are given the same one
             self._checked.append(mask)
@@ -54,8 +62,8 @@ class Remembered:
 
 def as_before(mask: Any, is_causal: bool) -> tuple[Any, bool]:
     """Return what a call of fused attention sees, as it is given, or as it was before where a recording is made."""
-    remembered: Remembered | None = getattr(_here, "remembered", None)
-    return (mask, is_causal) if remembered is None else remembered.next_call(mask, is_causal)
+    calls: _Calls | None = getattr(_here, "calls", None)
+    return (mask, is_causal) if calls is None else calls.next_call(mask, is_causal)
 
 
 def is_recording() -> bool:

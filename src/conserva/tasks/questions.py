@@ -202,7 +202,7 @@ class Question(Text):
             verbose=False,
         )
         part, ids = found.encodings[0], list(found["input_ids"][0])
-        one = self._encoded(f"{question} | {context}", ids, set(self.tokenizer.all_special_ids), part)
+        one = self._encoded(f"{question} | {context}", ids, set(self.tokenizer.all_special_ids), part, self.longest)
         inside = tuple(number == 1 for number in part.sequence_ids)
         if not any(inside):
             raise Error(f"context={context!r:.60} holds nothing that the tokenizer knows: there is no answer in it.")

@@ -113,22 +113,23 @@ class Text(Task):
                 raise Error(f"text={text!r} is empty: there is nothing to explain.")
         if not texts:
             return []
-        most = self.longest if truncate else None
+        longest = self.longest
+        most = longest if truncate else None
         # Not verbose: of texts that are too long it speaks itself, below.
         asked = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         found = self.tokenizer(list(texts), truncation=truncate, max_length=most, **asked)
         added = set(self.tokenizer.all_special_ids)
         parts = found.encodings if getattr(found, "is_fast", False) else [None] * len(texts)
         return [
-            self._encoded(text, list(ids), added, part)
+            self._encoded(text, list(ids), added, part, longest)
             for text, ids, part in zip(texts, found["input_ids"], parts, strict=True)
         ]
 
-    def _encoded(self, text: str, ids: list[int], added: set[int], part: Any) -> EncodedText:
+    def _encoded(self, text: str, ids: list[int], added: set[int], part: Any, longest: int) -> EncodedText:
         """Return a text as the model sees it; `part` is what a fast tokenizer knows about it."""
-        if len(ids) > self.longest:
+        if len(ids) > longest:
             raise Error(
-                f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {self.longest}: shorten it, "
+                f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {longest}: shorten it, "
                 "or let it be cut with truncate=True (--truncate)."
             )
         special = tuple(map(added.__contains__, ids))
