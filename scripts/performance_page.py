@@ -153,6 +153,15 @@ def _verdicts(rows: Sequence[Found]) -> list[str]:
         if alone:
             said.append(f"at {listed(alone)} tokens it runs out of memory and `ah+ln` does not")
         lines.append(f"- **{other}.** {'; '.join(said)}.")
+    for rules in ("ah+ln", "exact"):
+        name = f"conserva {rules}, replayed"
+        both = [(row["tokens"], row["contenders"]) for row in rows if "ms" in row["contenders"].get(name, {})]
+        if both:
+            times = [each[name]["ms"] / each[GI]["ms"] for _, each in both]
+            lines.append(
+                f"- **`{rules}`, replayed.** With `replay=True` it takes {_span(times)} times the time of GI at "
+                f"{both[0][0]:,} to {both[-1][0]:,} tokens, where Python's share is large."
+            )
     far = [row["distance from detach only"] for row in rows if "distance from detach only" in row]
     if far:
         lines.append(

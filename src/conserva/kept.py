@@ -21,6 +21,7 @@ MOST_STATES = 64
 
 _PLAIN = frozenset({int, str, float, bool, type(None)})
 _KINDS = _PLAIN | {list, tuple}
+_WEIGHTS = ("_parameters", "_buffers")
 
 
 @dataclass
@@ -32,18 +33,21 @@ class Kept:
 
     def state(self, model: nn.Module) -> int:
         """Return the number of the state that the model is in now."""
-        now: list[Any] = [one.data_ptr() for one in (*model.parameters(), *model.buffers())]
+        now: list[Any] = []
         configs: dict[int, Any] = {}
         for module in model.modules():
             own = vars(module)
-            now += [type(module), *own["_forward_hooks"], *own["_forward_pre_hooks"], *_plain(own)]
-            configs[id(own.get("config"))] = own.get("config")
+            now += [type(module), *own["_forward_hooks"], *own["_forward_pre_hooks"], *_settings(own)]
+            now += [one.data_ptr() for part in _WEIGHTS for one in own[part].values() if one is not None]
+            if "config" in own:
+                configs[id(own["config"])] = own["config"]
         for config in configs.values():
-            now += _plain(getattr(config, "__dict__", {}))
-        if len(self.states) == MOST_STATES:
+            now += _settings(getattr(config, "__dict__", {}))
+        state = tuple(now)
+        if len(self.states) == MOST_STATES and state not in self.states:
             self.recorder.drop()  # a model that counts its calls, say: no recording would be met again
             self.states.clear()
-        return self.states.setdefault(tuple(now), len(self.states))
+        return self.states.setdefault(state, len(self.states))
 
 
 def kept_of(model: nn.Module) -> Kept | None:
@@ -51,19 +55,19 @@ def kept_of(model: nn.Module) -> Kept | None:
 
     A pass in float16 waits for its own numbers, to choose a scale.
     """
-    parts = {(one.device, one.dtype == torch.float16) for one in model.parameters()}
-    device, half = next(iter(parts), (torch.device("cpu"), False))
-    if len(parts) != 1 or device.type != "cuda" or half:
-        return None
     if model not in _of_models:
+        parts = {(one.device, one.dtype == torch.float16) for one in model.parameters()}
+        device, half = next(iter(parts), (torch.device("cpu"), False))
+        if len(parts) != 1 or device.type != "cuda" or half:
+            return None
         _of_models[model] = Kept(Recorder(device))
     return _of_models[model]
 
 
-def _plain(settings: Mapping[str, Any]) -> list[Hashable]:
-    """Return the settings that are plain values, or what is plain in lists of them."""
-    values = [one for one in settings.values() if type(one) in _KINDS]
-    return [one if type(one) in _PLAIN else tuple(part for part in one if type(part) in _PLAIN) for one in values]
+def _settings(own: Mapping[str, Any]) -> list[Any]:
+    """Return the values that are plain, and what is plain in lists."""
+    found: list[Any] = [one for one in own.values() if type(one) in _KINDS]
+    return [one if type(one) in _PLAIN else tuple(part for part in one if type(part) in _PLAIN) for one in found]
 
 
 _of_models: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()
