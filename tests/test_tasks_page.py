@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import conserva
 import language
 from conserva import tasks
 from conserva.cli import main
+from conserva.tasks.writer import Writer
 from saved_models import SAVED
 from test_image_methods import vit
 
-PAGE = (Path(__file__).parents[1] / "docs" / "tasks.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +51,20 @@ def test_every_task_is_in_the_table() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
     assert sorted(listed) == sorted(set(tasks.__all__) - {"Task"})
     assert all(hasattr(conserva, name) for name in listed)
+
+
+def test_the_table_of_planted_facts_is_what_was_measured() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "planted.json").read_text(encoding="utf-8"))
+    answer, contrast = record["means"]["answer"], record["means"]["contrast"]
+
+    def cell(found: list[float] | None) -> str:
+        return "-" if found is None else "{:.2f} ({:.2f} to {:.2f})".format(*found)
+
+    for name, one in answer.items():
+        hits = [cell(one[scope]["hit"]) for scope in ("document", "prompt", "whole")]
+        shares = [cell(one["document"]["positive"]), cell(contrast.get(name, {}).get("document", {}).get("positive"))]
+        row = " | ".join([name, *hits, *shares, f"{one['sink'][0]:.2f}"])
+        assert f"| {row} |" in PAGE
+    assert f"read {record['count']} documents of {record['tokens']:,} tokens" in PAGE
+    assert f"({record['tried']} were" in PAGE
+    assert Writer.method == "exact"

@@ -24,7 +24,7 @@ class Writer(Task):
     vocabulary: Vocabulary
 
     method = "exact"
-    """Its books close on the gated layers that such models have, where `ah+ln` counts products twice."""
+    """Its books close on the gated layers that such models have, and it finds planted facts best (docs/tasks.md)."""
 
     @property
     def labels(self) -> Vocabulary:
