@@ -13,6 +13,7 @@ from torch.autograd.function import BackwardCFunction
 from .coverage import Coverage
 from .errors import NotApplicable
 from .ledger import Books
+from .packed import is_packed_product, packed_biases
 from .rules import RuleSet
 
 _NODES = {
@@ -98,10 +99,11 @@ def check_reached(
     """Raise if attention, norms or foreign code in the graph met no rule; return the graph's nodes."""
     nodes = _graph(outputs)
     kinds = _by_kind(nodes)
+    known = set(map(id, packed_biases(model.modules()).values()))
     for alike in kinds:
         _refuse_foreign(alike[0], trusted)
         held = [node.variable for node in alike] if hasattr(alike[0], "variable") else []
-        for parameter in (variable for variable in held if isinstance(variable, nn.Parameter)):
+        for parameter in (one for one in held if isinstance(one, nn.Parameter) and id(one) not in known):
             name = next((name for name, p in model.named_parameters() if p is parameter), "of another module")
             raise NotApplicable(
                 f"Parameter {name!r} was used outside the context's sight, so it is not read as a constant."
@@ -155,7 +157,8 @@ def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
         )
     if isinstance(node, BackwardCFunction):
         function = type(node)._forward_cls  # type: ignore[attr-defined]
-        if not function.__module__.startswith(_OWN) and function.__name__ not in trusted:
+        known = function.__module__.startswith(_OWN) or is_packed_product(function)
+        if not known and function.__name__ not in trusted:
             raise NotApplicable(
                 f"{function.__module__}.{function.__name__} is an autograd function that conserva cannot look into. "
                 f"To take its own gradient there pass trusted=[{function.__name__!r}]: right if it is linear, or an "

@@ -12,6 +12,7 @@ from . import checks
 from .diagnosis import first_bad_module
 from .errors import Error
 from .inputs import Inputs
+from .packed import biases_in_sight
 from .propagation import Propagation
 from .sources import Sources
 from .targets import Target, labels_of, read_target
@@ -28,7 +29,7 @@ def forward(
     # Classes in a tensor are read before the model is at work, not after: whoever reads waits for all there is to do.
     wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
     opened = call.replaced(sources.open_inputs())
-    with sources.watching(), context:
+    with biases_in_sight(model.modules()), sources.watching(), context:
         output = opened.run(model)
     labels, samples = labels_of(model), call.samples()
     numbers = [read_target(output, target, labels, samples) for target in wanted]
@@ -47,7 +48,8 @@ def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagatio
     if not all(number.requires_grad for number in numbers):
         raise Error(
             f"{', '.join(map(repr, sources.leaves))} does not reach the output under rules={context.rules.name!r}. "
-            "If the model ends in a softmax, explain the scores before it."
+            "If the model ends in a softmax, explain the scores before it; if it computes in whole numbers, which have "
+            "no gradient, explain it as it was before it was quantised."
         )
 
 
