@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 import conserva
-from conserva.datasets import drawn
-from conserva.datasets.drawn import digit_graph, drawn_digit
-from conserva.datasets.superpixels import digits, superpixels
+from conserva.datasets import drawn, mnist
+from conserva.datasets.drawn import digit_graph, drawn_digit, read_digit
+from conserva.datasets.superpixels import superpixels
 
 DATA = os.environ.get("CONSERVA_DATA")
 over_digits = pytest.mark.parametrize("digit", range(10))
@@ -115,21 +115,20 @@ def test_a_digit_by_its_number_and_by_a_file(tmp_path: Path) -> None:
 
 @with_data
 @pytest.mark.parametrize(("given", "split", "place"), [("test:12", "test", 12), ("validation:0", "validation", 0)])
-def test_an_image_of_mnist_by_its_number(
-    given: str, split: str, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CONSERVA_CACHE", str(tmp_path))
+def test_an_image_of_mnist_by_its_number(given: str, split: str, place: int) -> None:
     found = digit_graph(given, DATA)
-    (expected,) = digits(split, folder=DATA, only=place)
-    same(found, expected)
-    assert found.label == expected.label
+    file, images, labels, rows = mnist.read(split, DATA)
+    same(found, superpixels(images[rows[place]]))
+    assert (found.label, found.name) == (labels[rows[place]], f"{file} {rows[place]}")
+    read = read_digit(given, DATA)
+    np.testing.assert_array_equal(read.image, images[rows[place]])
+    assert read[1:] == (found.label, found.name)
     if given == "test:12":  # the first images of the test file are 7 2 1 0 4 1 4 9 5 9 0 6 9
         assert found.label == 9
 
 
 @with_data
-def test_a_number_that_mnist_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONSERVA_CACHE", str(tmp_path))
+def test_a_number_that_mnist_does_not_have() -> None:
     with pytest.raises(conserva.Error, match="Image 99999 of test does not exist: it has 0 to 9999"):
         digit_graph("test:99999", DATA)
 

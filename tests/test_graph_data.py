@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import conserva
-from conserva.datasets import graph_catalogue
+from conserva.datasets import graph_catalogue, mnist
 from conserva.datasets import superpixels as module
 from conserva.datasets.drawn import drawn_digit
 from conserva.datasets.graph import Graph, structure
@@ -113,6 +113,6 @@ def test_published_digits() -> None:
     assert sizes[75] > 140
     assert {graph.label for graph in read} == set(range(10))
     assert not any((structure(graph).distances == 20).any() for graph in read)
-    rows = {split: set(module._rows(split, 60_000).tolist()) for split in ("train", "validation")}
+    rows = {split: set(mnist._rows(split, 60_000).tolist()) for split in ("train", "validation")}
     assert {split: len(its) for split, its in rows.items()} == {"train": 55_000, "validation": 5_000}
     assert not rows["train"] & rows["validation"]

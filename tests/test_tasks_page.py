@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image as Pictures
 
 import conserva
 import language
 from conserva import tasks
 from conserva.cli import main
+from conserva.datasets.drawn import drawn_digit
 from conserva.tasks.writer import Writer
 from saved_models import SAVED
-from test_image_methods import vit
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = {"SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(), "vit": conserva.Image(vit())}
+    made = {"SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(), "digits": conserva.load("digits")}
     monkeypatch.setattr(conserva, "load", lambda name: made[name])
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
@@ -36,11 +37,12 @@ def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = str(SAVED["Causal"](tmp_path / "model"))
-    commands = re.findall(r"^conserva (.*)$", PAGE, re.MULTILINE)
-    assert len(commands) == 3
+    Pictures.fromarray(drawn_digit(3)).save("three.png")
+    commands = re.findall(r"^conserva ((?:explain|compare) [^#\n]*)", PAGE, re.MULTILINE)  # `evaluate` takes minutes
+    assert len(commands) == 6
     for command in commands:
         words = [one or two for one, two in re.findall(r'"([^"]*)"|(\S+)', command)]
-        words[words.index("--model") + 1] = folder
+        words = [folder if word.endswith(".gguf") else word for word in words]
         if "--chat" in words:
             words.remove("--chat")  # the tiny tokenizer has no template
         assert main(words) == 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from .errors import Error
 from .tasks import Blanks, Causal, Image, Question, Seq2Seq, Similarity, Speech, Task, Text, Tokens
+from .tasks.pixels import pillow
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def _read(source: str, file: str) -> Any:
 
 
 def _image(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
+    pillow()  # first: without it transformers does not say which extra to install
     return Image(model, _from("AutoImageProcessor", source, options), name=name)
 
 

@@ -19,7 +19,10 @@ BUNDLED = "sentiment"
 MOLECULES, DIGITS = "bace", "mnist"
 """The graph models that come with the package: which molecules inhibit an enzyme, and handwritten digits."""
 
-BUNDLED_MODELS = (BUNDLED, MOLECULES, DIGITS)
+IMAGES = "digits"
+"""The image model that comes with the package: handwritten digits again, as pixels."""
+
+BUNDLED_MODELS = (BUNDLED, MOLECULES, DIGITS, IMAGES)
 
 GRAPHS = "conserva-graphormer"
 """The type of models of graphs."""

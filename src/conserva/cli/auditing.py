@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import Error
-from ..tasks import Graph, Task
+from ..tasks import Graph, Image, Task
 from .form import FORM, Commands
 from .given import target_of
 
@@ -85,7 +85,9 @@ def _audit(given: argparse.Namespace) -> None:
 
 
 def _check_is_asked_in_text(task: Task, texts: list[str] | None) -> None:
-    """Raise if a model of graphs is to be audited on sentences: SMILES are the only graphs that are written as text."""
+    """Raise if a model of graphs or images is to be audited on sentences: only SMILES and files are named by a text."""
+    if isinstance(task, Image) and not texts:
+        raise Error(f"{task.name} reads images, and there are none to audit it on: give files, as --text digit.png.")
     if not isinstance(task, Graph):
         return
     if task.model.config.node_values is None:

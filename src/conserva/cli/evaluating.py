@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..loading import BUNDLED, DIGITS, MOLECULES
-from .form import FORM, Commands, add_model, device_of
+from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
+from .form import FORM, Commands, add_model, device_of, refuse
 from .progress import progress
 
 EVALUATE = """examples:
@@ -16,17 +16,20 @@ EVALUATE = """examples:
   conserva evaluate --data glue:sst2 --methods random,gi,ah+ln --json > result.json
   conserva evaluate --model bace --data molecules.csv --steps each --mask induced
   conserva evaluate --model mnist --data mnist --count 20 --mask blank --steps 25
+  conserva evaluate --model digits --data mnist --count 20
 
-A model of molecules reads a file with a column of SMILES. With --out everything is kept in that folder: the result,
-every curve of every sample, the figures, a report. A run that was stopped goes on where it was when the same command is
-given again."""
+A model of molecules reads a file with a column of SMILES, a model of images a folder that has a folder of them for each
+label. With --out everything is kept in that folder: the result, every curve of every sample, the figures, a report. A
+run that was stopped goes on where it was when the same command is given again."""
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser("evaluate", help="measure how faithful methods are", epilog=EVALUATE, **FORM)
     parser.add_argument(
-        "--data", required=True, help="a .csv, .tsv, .jsonl, .json or .parquet file, or the name of a dataset of texts"
+        "--data",
+        required=True,
+        help="a .csv, .tsv, .jsonl, .json or .parquet file, a folder of images, or the name of a dataset",
     )
     parser.add_argument("--text", metavar="COLUMN", help="the column of texts or SMILES (default: found by its name)")
     parser.add_argument("--label", metavar="COLUMN", help="the column of the labels (default: found by its name)")
@@ -38,7 +41,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--mask",
         help="of tokens unk, mask, pad or drop (default: the protocol's); of nodes token, induced or blank (default: "
-        "token)",
+        "token); of patches mean or grey (default: mean)",
     )
     parser.add_argument("--steps", help="in how many steps features go, or each for one at a time (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw and the bootstrap (default: %(default)s)")
@@ -47,11 +50,11 @@ def add(commands: Commands) -> None:
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
     parser.add_argument(
-        "--batch-tokens", type=int, help="tokens or nodes explained at once (default: what suits the device)"
+        "--batch-tokens", type=int, help="tokens, nodes or patches explained at once (default: what suits the device)"
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}")
+    add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}, of images {IMAGES}")
     parser.set_defaults(run=_evaluate)
 
 
@@ -61,12 +64,14 @@ def _evaluate(given: argparse.Namespace) -> None:
     from ..faithfulness.run import evaluate
     from ..faithfulness.store import save
     from ..loading import load
-    from ..tasks import Graph
+    from ..tasks import Graph, Image
     from ..views.table import show
 
     task = load(given.model)
-    data = given.data  # a dataset of graphs is known to their task
-    if not isinstance(task, Graph) or data not in GRAPH_DATASETS:
+    data = given.data
+    if isinstance(task, Image) or (isinstance(task, Graph) and data in GRAPH_DATASETS):  # which their task reads itself
+        refuse(f"--data {data}", given, "text", "label", "split")
+    else:
         data = read_labelled(data, text=given.text, label=given.label, split=given.split)
     task.model.to(device_of(given.device))
     with progress("evaluating") as say:

@@ -12,10 +12,10 @@ from typing import Any
 from ..errors import Error
 from ..explanation import Explanation
 from ..generation import LOG_PROBABILITY, LOGIT
-from ..loading import BUNDLED, DIGITS, MOLECULES
+from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..tasks import Causal, Seq2Seq, Task
-from .form import FORM, Commands, add_model
-from .given import add_inputs, aimed, check_reads, inputs_of, target_of
+from .form import FORM, Commands, add_model, refuse
+from .given import add_inputs, aimed, as_read, inputs_of, target_of
 from .progress import progress
 
 EXPLAIN = """examples:
@@ -25,6 +25,7 @@ EXPLAIN = """examples:
   echo "a joy." | conserva explain - --json
   conserva explain --smiles "CC(C)Cc1ccc(cc1)C(C)C(=O)O" --png ibuprofen.png
   conserva explain --digit 7 --html seven.html
+  conserva explain --digit 7 --model digits --png seven.png
   conserva explain --model SmolLM2.gguf --prompt "The capital of France is" --contrast London
   conserva explain --model SmolLM2.gguf --prompt "Tell me a joke." --chat --generate 30 --html joke.html
   conserva explain --model google/vit-base-patch16-224 --image cat.jpg --html cat.html"""
@@ -72,7 +73,7 @@ def add(commands: Commands) -> None:
 
 def _shared(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
-    add_model(parser, None, f"{BUNDLED}, {MOLECULES} for molecules, {DIGITS} for digits")
+    add_model(parser, None, f"{BUNDLED}, {MOLECULES} for molecules, {DIGITS} for digits, {IMAGES} for images")
     parser.add_argument("--words", action="store_true", help="sum up the pieces of a word")
     parser.add_argument("--hide-special", action="store_true", help="leave out [CLS], [SEP] and their like")
     parser.add_argument(
@@ -90,7 +91,7 @@ def _explain(given: argparse.Namespace) -> None:
 
     inputs, model = inputs_of(given, given.file)
     task = load(model)
-    check_reads(task, given)
+    inputs = as_read(task, inputs, given)
     is_written = given.generate is not None or given.continuation is not None
     if len(inputs) > 1 and (is_written or given.trace):
         raise Error(f"--file {given.file} holds {len(inputs)} texts: give one at a time with --generate or --trace.")
@@ -129,7 +130,7 @@ def _explain(given: argparse.Namespace) -> None:
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
     from ..generating import generation
 
-    _refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
+    refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
     tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
     how: dict[str, Any] = {"tokens": tokens, "method": given.method, "score": score, "truncate": given.truncate}
     found = generation(task, prompt, given.continuation, **how)
@@ -147,7 +148,7 @@ def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) ->
 def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
     from ..tracing import trace
 
-    _refuse("a trace", given, "words", "hide_special", "hide_sink")
+    refuse("a trace", given, "words", "hide_special", "hide_sink")
     found = trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate)
     if given.json:
         print(found.to_json())
@@ -160,14 +161,6 @@ def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def _refuse(what: str, given: argparse.Namespace, *options: str) -> None:
-    for name in options:
-        value = getattr(given, name)
-        if value:
-            said = "" if value is True else f" {str(value)!r}"
-            raise Error(f"--{name.replace('_', '-')}{said} says nothing about {what}: leave it out.")
-
-
 def _compare(given: argparse.Namespace) -> None:
     from ..explain import explain
     from ..loading import load
@@ -176,9 +169,9 @@ def _compare(given: argparse.Namespace) -> None:
     names = given.methods.split(",") if given.methods else list(methods())
     for name in names:
         find(name)
-    (one_input,), model = inputs_of(given)
+    inputs, model = inputs_of(given)
     task = load(model)
-    check_reads(task, given)
+    (one_input,) = as_read(task, inputs, given)
     target = aimed(task, one_input, given)
     rows: dict[str, Explanation | str] = {}
     for name in names:

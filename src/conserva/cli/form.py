@@ -28,6 +28,15 @@ def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS)
     )
 
 
+def refuse(what: str, given: argparse.Namespace, *options: str) -> None:
+    """Raise if one of these options was given, which what the command is about has no use for."""
+    for name in options:
+        value = getattr(given, name)
+        if value:
+            said = "" if value is True else f" {str(value)!r}"
+            raise Error(f"--{name.replace('_', '-')}{said} says nothing about {what}: leave it out.")
+
+
 def device_of(name: str) -> str:
     """Return a device's name if torch can use it."""
     import torch

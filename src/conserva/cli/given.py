@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import Error
-from ..loading import BUNDLED, DIGITS, MOLECULES
+from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Speech, Task
 from ..tasks.writer import Writer
 
@@ -24,9 +24,9 @@ class Way(NamedTuple):
 
 WAYS = {
     "smiles": Way("--smiles", (Graph,), "graphs", MOLECULES),
-    "digit": Way("--digit", (Graph,), "graphs", DIGITS),
+    "digit": Way("--digit", (Graph, Image), "graphs or images", DIGITS),
     "prompt": Way("--prompt", (Causal,), "prompts", None),
-    "image": Way("--image", (Image,), "images", None),
+    "image": Way("--image", (Image,), "images", IMAGES),
     "audio": Way("--audio", (Speech,), "audio", None),
 }
 
@@ -45,11 +45,15 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chat", action="store_true", help="the prompt is a user's message: put it as the model's chat"
     )
-    parser.add_argument("--image", type=Path, metavar="PATH", help="an image")
+    parser.add_argument(
+        "--image", type=Path, metavar="PATH", help="an image; the bundled model reads digits, white on black"
+    )
     parser.add_argument("--audio", type=Path, metavar="PATH", help="speech, as a WAV file")
     parser.add_argument("--smiles", help="a molecule, as CCO")
     parser.add_argument(
-        "--digit", metavar="N", help="a digit as a graph: 0 to 9, an image of MNIST as test:12, or a file"
+        "--digit",
+        metavar="N",
+        help="a digit: 0 to 9, an image of MNIST as test:12, or a file; a graph, or to a model of images an image",
     )
     parser.add_argument(
         "--target", help="a label, a class index, a word, or a contrast 'a - b' (default: the prediction)"
@@ -82,18 +86,17 @@ def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list
 
 
 def _input(name: str, value: Any, chat: bool) -> Any:
-    if name == "digit":
-        from ..datasets.drawn import digit_graph
-
-        return digit_graph(value)
     if name == "prompt":
         text = read_text(value)
         return [{"role": "user", "content": text}] if chat else text
     return value if isinstance(value, str) else str(value)
 
 
-def check_reads(task: Task, given: argparse.Namespace) -> None:
-    """Raise if a model was given what it does not read: it would take a molecule's SMILES for a sentence."""
+def as_read(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[Any]:
+    """Return inputs as the task takes them: a digit is a graph to some, an image to others.
+
+    Raise if a model was given what it does not read: it would take a molecule's SMILES for a sentence.
+    """
     for name, way in WAYS.items():
         value = getattr(given, name, None)
         if value is None or isinstance(task, way.tasks):
@@ -108,6 +111,17 @@ def check_reads(task: Task, given: argparse.Namespace) -> None:
     for option, value in (("--generate", given.generate), ("--continuation", given.continuation)):
         if value is not None and not writes:
             raise Error(f"{option} {value!r}: {task.name} writes nothing. Name a language model.")
+    return inputs if given.digit is None else [_digit(task, one) for one in inputs]
+
+
+def _digit(task: Task, given: str) -> Any:
+    from ..datasets.drawn import digit_graph, read_digit
+    from ..tasks.pixels import named
+
+    if isinstance(task, Graph):
+        return digit_graph(given)
+    one = read_digit(given)
+    return named(one.image, one.name)
 
 
 def target_of(target: str | None, task: Task) -> str | int | None:

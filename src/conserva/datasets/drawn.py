@@ -6,12 +6,14 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import Error
+from . import mnist
 from .graph import Graph
-from .superpixels import digits, superpixels
+from .superpixels import superpixels
 
 Point = tuple[float, float]
 
@@ -41,6 +43,14 @@ _STROKES: Mapping[int, Sequence[list[Point]]] = {
 """Digit -> its strokes, in pixels to the right and down."""
 
 
+class Digit(NamedTuple):
+    """An image of 28 x 28, white on black, with what it shows, if that is known, and what it is called."""
+
+    image: np.ndarray
+    label: int | None
+    name: str
+
+
 def drawn_digit(digit: int) -> np.ndarray:
     """Return one of ten digits as an image like those of MNIST: 28 x 28 bytes, white on black."""
     if digit not in _STROKES:
@@ -56,24 +66,28 @@ def drawn_digit(digit: int) -> np.ndarray:
     return found
 
 
-def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
-    """Return the superpixels of a digit: a drawn one for "7", MNIST's own for "test:12", or those of a file.
+def read_digit(given: str, folder: str | Path | None = None) -> Digit:
+    """Return a digit: a drawn one for "7", MNIST's own for "test:12", or that of a file.
 
     A file is a picture (.png) or an array (.npy) of 28 x 28, white on black.
     """
     if re.fullmatch(r"\d", given):
-        return superpixels(drawn_digit(int(given)), name=f"a drawn {given}")
+        return Digit(drawn_digit(int(given)), None, f"a drawn {given}")
     if found := re.fullmatch(r"(train|validation|test):(\d+)", given):
-        split, number = found[1], int(found[2])
-        graphs = digits(split, folder=folder, only=number)
-        return graphs[0]
+        file, images, labels, (row,) = mnist.read(found[1], folder, int(found[2]))
+        return Digit(images[row], int(labels[row]), f"{file} {row}")
     path = Path(given).expanduser()
     if not path.is_file():
         raise Error(f"{given!r} is no digit: give 0 to 9, an image of MNIST as test:12, or a file of 28 x 28 pixels.")
     image = _image(path)
     if image.shape != (28, 28):
         raise Error(f"{given!r} is {' x '.join(map(str, image.shape))} pixels: a digit has 28 x 28, white on black.")
-    return superpixels(image, name=path.name)
+    return Digit(image, None, path.name)
+
+
+def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
+    """Return the superpixels of a digit, which is given as to `read_digit`."""
+    return superpixels(*read_digit(given, folder))
 
 
 def _image(path: Path) -> np.ndarray:
@@ -86,6 +100,6 @@ def _image(path: Path) -> np.ndarray:
         with Image.open(path) as picture:
             return np.asarray(picture.convert("L"))
     except ImportError:
-        raise Error(f"{str(path)!r} needs pillow to be read: pip install 'conserva[graphs]'.") from None
+        raise Error(f"{str(path)!r} needs pillow to be read: pip install 'conserva[images]'.") from None
     except (OSError, ValueError, EOFError) as error:  # an empty .npy file ends too early
         raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {error}") from None

@@ -47,16 +47,22 @@ class Digits(NamedTuple):
     rows: np.ndarray
 
 
-def read(split: str, folder: str | Path | None = None) -> Digits:
+def read(split: str, folder: str | Path | None = None, only: int | None = None) -> Digits:
     """Return train (55,000 images), validation (5,000, held out of the published train) or test (10,000).
 
-    They are read from "mnist/" in a folder: the one that CONSERVA_DATA names, if left out.
+    They are read from "mnist/" in a folder: the one that CONSERVA_DATA names, if left out. With `only`, the place of an
+    image in its split, counted from 0, the row of that one alone is among the rows.
     """
     if split not in SPLITS:
         raise Error(f"split={split!r} is unknown: MNIST has {', '.join(SPLITS)}.")
     file = "test" if split == "test" else "train"
     images, labels = _content(IMAGES[file], folder), _content(LABELS[file], folder)
-    return Digits(file, images, labels, _rows(split, len(images)))
+    rows = _rows(split, len(images))
+    if only is not None:
+        if not 0 <= only < len(rows):
+            raise Error(f"Image {only} of {split} does not exist: it has 0 to {len(rows) - 1}.")
+        rows = rows[only : only + 1]
+    return Digits(file, images, labels, rows)
 
 
 def _content(idx: Idx, folder: str | Path | None) -> np.ndarray:

@@ -76,7 +76,6 @@ def digits(
     progress: Callable[[int, int], None] | None = None,
     *,
     edges: str = "adjacent",
-    only: int | None = None,
 ) -> list[Graph]:
     """Return images of MNIST as graphs of superpixels.
 
@@ -92,18 +91,12 @@ def digits(
         The folder that holds "mnist/"; the one that CONSERVA_DATA names, if left out.
     progress
         Called with the number of images done and of all, while superpixels are found.
-    only
-        The place of one image in its split, counted from 0: it alone is returned.
     """
     if count is not None and count < 1:
         raise Error(f"count={count} takes no image: give 1 or more, or None for all.")
     _check_kind(edges)
     file, images, labels, rows = mnist.read(split, folder)
-    if only is not None:
-        if not 0 <= only < len(rows):
-            raise Error(f"Image {only} of {split} does not exist: it has 0 to {len(rows) - 1}.")
-        rows = rows[only : only + 1]
-    elif count is not None and count < len(rows):
+    if count is not None and count < len(rows):
         rows = np.array(sorted(Random(seed).sample(rows.tolist(), count)))
     maps = _kept_maps(file, images, rows, progress)
     return [
@@ -163,9 +156,6 @@ def _nearest(centres: np.ndarray) -> np.ndarray:
     np.fill_diagonal(joined, False)  # with fewer nodes than that
     found: np.ndarray = joined | joined.T
     return found
-
-
-# The published files.
 
 
 # Maps of superpixels, and the file that keeps them.

@@ -77,8 +77,8 @@ def evaluate(
     random_seeds
         How many random orders `random` is averaged over.
     reference
-        Whether yardsticks are measured too: leave-one-out, which asks the model itself, and for superpixels the order
-        of their intensity, which asks nobody.
+        Whether yardsticks are measured too: leave-one-out, which asks the model itself, and for superpixels and the
+        patches of grey images the order of their intensity, which asks nobody.
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     out

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..datasets import Labelled
+from ..datasets import Labelled, mnist
 from ..errors import Error, NotApplicable
 from ..quiet import quiet_loading
 from ..relevance import relevance
@@ -44,6 +44,10 @@ class EncodedImage(Encoded):
     @property
     def picture(self) -> Mapping[str, Any]:
         return {"kind": "image", "image": png(self.shown), "grid": [self.grid.rows, self.grid.columns]}
+
+    def controls(self) -> dict[str, np.ndarray]:
+        """Return the order of brightness for grey images."""
+        return {"intensity": self.patches.mean(1).numpy()} if self.grid.channels == 1 else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +129,15 @@ class Image(Task):
         return is_image(given)
 
     def labelled(self, data: Any) -> Labelled:
-        """Return images with labels: (image, label) pairs, images, or a folder with a folder of them for each label."""
+        """Return images with labels: (image, label) pairs, images, or a folder with a folder of them for each label.
+
+        "mnist" stands for the test images of MNIST.
+        """
         if isinstance(data, Labelled):
             return data
+        if isinstance(data, str) and data == "mnist":
+            found = mnist.read("test")
+            return Labelled(tuple(found.images), tuple(map(str, found.labels)), "mnist (test)")
         if isinstance(data, (str, Path)):
             return _folder(data)
         if not isinstance(data, Sequence) or not data:
@@ -234,6 +244,7 @@ def load_image(
     """
     import transformers
 
+    pillow()  # first: without it transformers does not say which extra to install
     with quiet_loading():
         config = transformers.AutoConfig.from_pretrained(source, **options)
         compares = labels is not None and not any("Classification" in one for one in config.architectures or ())

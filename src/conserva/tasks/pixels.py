@@ -103,6 +103,13 @@ def _from_array(given: np.ndarray) -> Image:
     return image
 
 
+def named(array: np.ndarray, name: str) -> Image:
+    """Return an array as an image that has a name, as one that was opened from a file has."""
+    image = _from_array(array)
+    image.filename = name  # type: ignore[attr-defined]
+    return image
+
+
 def _plain(image: Image, name: str) -> Image:
     """Return an image in mode L or RGB if it is one in other words."""
     if image.mode in ("L", "RGB"):
@@ -130,7 +137,7 @@ def _with_channels(image: Image, name: str, channels: int) -> Image:
         if (colours != colours[:, :, :1]).any():
             raise Error(
                 f"{name!r} has mode 'RGB' and is coloured, but the model takes grey images: convert it with "
-                "image.convert('L')."
+                "image.convert('L'), or load a model that takes colours."
             )
         return image.getchannel(0)  # equal to the others, where `convert` rounds a weighted mean
     return image

@@ -29,7 +29,8 @@ def overlay_drawing(explanation: Explanation, scale: float | None, size: int = S
     image = decoded(explanation)
     zoom = (size - 2 * MARGIN) / max(image.size)
     wide, high = zoom * image.width, zoom * image.height
-    parts: list[Raster | Shape] = [Raster(_encoded(image if scale is None else grey(image)), wide, high)]
+    ground = _enlarged(image if scale is None else grey(image), int(zoom))
+    parts: list[Raster | Shape] = [Raster(_encoded(ground), wide, high)]
     if scale is not None:
         parts += _patches(explanation, scale, wide, high)
     return Drawing(
@@ -85,6 +86,12 @@ def decoded(explanation: Explanation) -> Image:
 def grey(image: Image) -> Image:
     """Return an image in light greys, on which red and blue are seen and nothing else is coloured."""
     return image.convert("L").point([DARKEST + round(level * (255 - DARKEST) / 255) for level in range(256)])
+
+
+def _enlarged(image: Image, times: int) -> Image:
+    """Return an image whose pixels are squares of so many: of a small one a browser would make a blur."""
+    size = image.width * max(1, times), image.height * max(1, times)
+    return image.resize(size, _pillow().Resampling.NEAREST)
 
 
 def _encoded(image: Image) -> str:

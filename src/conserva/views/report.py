@@ -73,8 +73,8 @@ MEANINGS = {
 
 YARDSTICKS = {
     "leave-one-out": "A yardstick, no method of explanation: it asks the model anew for every feature.",
-    "intensity": "A yardstick, no method of explanation: superpixels in the order of their brightness, whatever the "
-    "model: what a method must beat to say more than the image does.",
+    "intensity": "A yardstick, no method of explanation: superpixels, or patches of a grey image, in the order of "
+    "their brightness, whatever the model: what a method must beat to say more than the image does.",
 }
 """What the rows apart are."""
 
