@@ -219,6 +219,16 @@ def test_recordings_stay_for_the_next_call(replays: list[bool]) -> None:
     assert replays == [False] * (AFTER + 2) + [True] * (len(text) - AFTER - 2)
 
 
+def test_a_method_with_other_options_is_another_recording(replays: list[bool]) -> None:
+    task = conserva.load("sentiment")
+    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
+    conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1, replay=True)
+    assert replays[-1]
+    found = conserva.explain(task, texts[0], 1, "ah+ln:gamma=0.5", replay=True)
+    assert not replays[-1]
+    assert found == conserva.explain(task, texts[0], 1, "ah+ln:gamma=0.5")
+
+
 def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     task = conserva.load("sentiment")
     texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]

@@ -140,10 +140,8 @@ class _Replays(NamedTuple):
 
 def _replays(task: Task, method: Method) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
-    kept = kept_of(task.model) if method.name in RULE_SETS else None
-    if kept is None:
-        return None
-    return _Replays(kept.recorder, (type(task), method.name, kept.state(task.model)))
+    kept = kept_of(task.model) if method.name.partition(":")[0] in RULE_SETS else None
+    return None if kept is None else _Replays(kept.recorder, (type(task), method.name, kept.state(task.model)))
 
 
 def _checked(
