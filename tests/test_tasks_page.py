@@ -70,3 +70,18 @@ def test_the_table_of_planted_facts_is_what_was_measured() -> None:
     assert f"read {record['count']} documents of {record['tokens']:,} tokens" in PAGE
     assert f"({record['tried']} were" in PAGE
     assert Writer.method == "exact"
+
+
+def test_the_table_of_methods_for_images_is_what_was_measured() -> None:
+    record = json.loads((ROOT / "docs" / "results" / "digits.json").read_text(encoding="utf-8"))
+    found: dict[str, list[str]] = {}
+    for mask in ("mean", "grey"):
+        assert record[mask]["protocol"]["mask"] == mask
+        assert record[mask]["provenance"]["weights"] == conserva.load("digits").fingerprint
+        for one in record[mask]["methods"]:
+            cells = ["{mean:.3f} [{low:.3f}, {high:.3f}]".format(**one["auac"])]
+            cells += ["{mean:.2f} [{low:.2f}, {high:.2f}]".format(**one["au_mse"])]
+            found.setdefault(one["method"], []).extend(cells)
+    assert set(conserva.methods()) <= set(found)
+    for method, cells in found.items():
+        assert f"| {method} | {' | '.join(cells)} |" in PAGE
