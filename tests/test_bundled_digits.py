@@ -202,6 +202,20 @@ def test_an_array_of_a_file_is_an_image_too(tmp_path: Path, capsys: pytest.Captu
     assert found == [expected, expected]
 
 
+def test_what_is_no_grey_picture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grey = Pictures.fromarray(drawn_digit(3))
+    through = grey.copy()
+    through.putalpha(grey)
+    coloured = Pictures.merge("RGB", (grey, Pictures.new("L", grey.size), grey))
+    for name, image, mode in (("through.png", through, "LA"), ("coloured.png", coloured, "RGB")):
+        image.save(tmp_path / name)
+        assert main(["explain", "--model", "digits", "--digit", str(tmp_path / name)]) == 1
+        assert f"has mode '{mode}': a digit is white on black" in capsys.readouterr().err
+    for mode in ("RGB", "RGBA", "LA"):
+        grey.convert(mode).save(tmp_path / "grey.png")
+        assert said(capsys, "explain", "--model", "digits", "--digit", str(tmp_path / "grey.png")).startswith("3: ")
+
+
 @with_data
 def test_an_image_of_mnist_by_its_number(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(said(capsys, "explain", "--model", "digits", "--digit", "test:12", "--json"))
@@ -260,6 +274,7 @@ def test_evaluate_mnist(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "--digit", "7", "--model", "sentiment"], "'mnist', or name a model of graphs or images"),
         (["evaluate", "--model", "digits", "--data", "nowhere"], "data='nowhere' is no folder"),
         (["evaluate", "--model", "digits", "--data", "mnist", "--split", "train"], "--split 'train' says nothing"),
+        (["explain", "--model", "digits", "--digit", "3", "--words"], "--words says nothing about an image"),
         (["audit", "digits"], "digits reads images, and there are none to audit it on: give files, as --text"),
     ],
     ids=lambda one: " ".join(one)[:60] if isinstance(one, list) else "",

@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import conserva
 from conserva.errors import NotApplicable
+from conserva.packed import biases_in_sight
 from conserva.passes import Relevance
 
 IDS = torch.randint(0, 40, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -141,6 +142,63 @@ def test_two_threads_explain_one_model() -> None:
     assert len(found) == 2
     for one in found:
         same(one, expected)
+
+
+@pytest.mark.usefixtures("as_bitsandbytes")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_outputs_are_what_they_were_in_every_precision(dtype: torch.dtype) -> None:
+    plain = nn.Linear(64, 128)
+    nn.init.normal_(plain.bias)
+    layer, x = Linear4bit(plain).to(dtype), torch.randn(50, 64, dtype=dtype)
+    with torch.no_grad():
+        expected = layer(x)
+        with biases_in_sight([layer]):
+            found = layer(x)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("as_bitsandbytes")
+def test_a_hook_that_changes_an_output_changes_its_bias_too() -> None:
+    model = exchanged(llama(True), Linear4bit)
+    handle = model.get_submodule("model.layers.0.mlp.down_proj").register_forward_hook(lambda *given: 3 * given[2])
+    found = split(model)
+    handle.remove()
+    assert found.ledger is not None
+    assert found.ledger.gap.abs().max() < 1e-4
+
+
+@pytest.mark.usefixtures("as_bitsandbytes")
+def test_a_subclass_is_such_a_layer_too() -> None:
+    class Another(Linear4bit):
+        pass
+
+    model = exchanged(llama(True), Another)
+    same(split(model), split(unpacked(model)))
+
+
+@pytest.mark.usefixtures("as_bitsandbytes")
+def test_a_bias_that_is_elsewhere_is_refused() -> None:
+    model = exchanged(llama(True), Linear4bit)
+    layer: Any = model.get_submodule("model.layers.0.mlp.down_proj")
+    bias = layer.bias.detach()
+
+    def loaded(*_: Any) -> None:
+        layer.bias = nn.Parameter(bias)
+
+    def away(*_: Any) -> None:
+        layer.bias = nn.Parameter(bias.to("meta"))
+
+    forward = layer.forward
+
+    def offloaded(x: Tensor) -> Tensor:
+        loaded()
+        found: Tensor = forward(x)
+        away()
+        return found
+
+    layer.forward = offloaded
+    with pytest.raises(NotApplicable, match="has its bias elsewhere: load the model onto"):
+        split(model)
 
 
 def test_functions_of_others_with_that_name_are_refused() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from torch import Tensor
 
 import conserva
 from conserva import kept, launches, recording
-from conserva.kept import Kept
 from conserva.recording import AFTER, Compute, Recorder
 
 GPU = torch.device("cuda")
@@ -42,14 +41,10 @@ def refuses(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
     raise RuntimeError("the model waits for its own numbers")
 
 
-def taping(tape: Any) -> Callable[[Any], Kept]:
-    """Return what stands in for `kept_of`: recordings on a CPU, by tapes."""
-    made: dict[int, Kept] = {}
-
-    def of(model: Any) -> Kept:
-        return made.setdefault(id(model), Kept(Recorder(GPU, record=tape, room=str)))
-
-    return of
+def record_by(tape: Any, patch: pytest.MonkeyPatch, kind: type[Recorder] = Recorder) -> None:
+    """Let models on a CPU be recorded, by tapes."""
+    patch.setattr(kept, "_device_of", lambda parts: GPU)
+    patch.setattr(kept, "Recorder", lambda device: kind(device, record=tape, room=str))
 
 
 def double(inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -142,6 +137,47 @@ def test_a_replay_must_be_close_not_equal() -> None:
     assert not any(stream(Recorder(GPU, room=str, record=Wrong), 6))
 
 
+def test_a_replay_that_fails_is_given_up_and_what_was_found_stands() -> None:
+    class Fails(Tape):
+        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    recorder = Recorder(GPU, room=str, record=Fails)
+    assert not any(stream(recorder, 9))
+    assert not recorder.holds_memory
+
+
+def test_many_threads_at_once() -> None:
+    recorder, wrong, start = Recorder(GPU, room=str, record=Locked), [], threading.Barrier(6)
+
+    def work(own: int) -> None:
+        start.wait()
+        for i in range(60):
+            x = torch.full((3,), float(own * 100 + i))
+            found, _ = recorder.run(i % 3, {"x": x}, double)
+            if not torch.equal(found[0], 2 * x):
+                wrong.append((own, i))
+            if (own, i) == (0, 50):
+                recorder.drop()
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert wrong == []
+
+
+class Locked(Tape):
+    """A tape that lets threads take turns, as a room of CUDA graphs does."""
+
+    turns = threading.Lock()
+
+    def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        with self.turns:
+            return super().replay(inputs)
+
+
 TEXTS = [f"{word} film" for word in ("good", "bad", "fine", "dull", "long", "short", "old", "new", "great")]
 
 
@@ -156,12 +192,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             ran.append(found[1])
             return found
 
-    made: dict[int, Kept] = {}
-
-    def of(model: Any) -> Kept:
-        return made.setdefault(id(model), Kept(Spy(GPU, record=Tape, room=str)))
-
-    monkeypatch.setattr(launches, "kept_of", of)
+    record_by(Tape, monkeypatch, Spy)
     return ran
 
 
@@ -186,24 +217,11 @@ def test_targets_that_differ_are_not_recorded_and_nothing_is_unless_asked_for(re
     assert replays == []
 
 
-def test_recorded_are_rule_sets_on_one_gpu_that_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "Recorder", lambda device: device)
-
-    class Parts(torch.nn.Module):
-        def __init__(self, *parts: tuple[str, torch.dtype]) -> None:
-            super().__init__()
-            self.made: Any = [SimpleNamespace(device=torch.device(where), dtype=dtype) for where, dtype in parts]
-
-        def parameters(self, recurse: bool = True) -> Any:
-            return iter(self.made)
-
-    both = (("cuda:1", torch.bfloat16), ("cuda:1", torch.float32))
-    found = kept.kept_of(Parts(*both))
-    assert found is not None
-    assert found.recorder == torch.device("cuda:1")  # type: ignore[comparison-overlap]
-    assert kept.kept_of(Parts(*both, ("cuda:0", torch.float32))) is None
-    assert kept.kept_of(Parts(("cuda:0", torch.float16))) is None
-    assert kept.kept_of(Parts(("cpu", torch.float32))) is None
+def test_recorded_are_models_on_one_gpu_that_never_wait() -> None:
+    first, second = torch.device("cuda:0"), torch.device("cuda:1")
+    assert kept._device_of({(second, False)}) == second
+    for parts in ({(second, False), (first, False)}, {(first, True)}, {(torch.device("cpu"), False)}, set()):
+        assert kept._device_of(parts) is None
 
 
 def test_other_methods_are_not_recorded(replays: list[bool]) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import threading
 import weakref
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import conserva
 import tiny
-from conserva import kept, replays
+from conserva import kept, recording
+from conserva.hooks import hooked
 from conserva.operations import attention, remembered
 from conserva.passes import Relevance
 from conserva.recording import AFTER, Recorder
-from test_recording import Stuck, Tape, taping
+from test_recording import Stuck, Tape, record_by
 
 OFTEN = AFTER + 4
 
@@ -36,7 +41,7 @@ class Counting(Tape):
 def taped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tapes stand for CUDA graphs, so that models on a CPU have recordings."""
     Counting.replays = 0
-    monkeypatch.setattr(replays, "kept_of", taping(Counting))
+    record_by(Counting, monkeypatch)
 
 
 def same(found: Relevance, expected: Relevance) -> None:
@@ -125,37 +130,143 @@ def test_weights_that_were_exchanged_are_seen() -> None:
     assert Counting.replays == before
 
 
-def _switched(model: Any) -> None:
-    model.bert.encoder.layer[1].attention.self.is_decoder = True
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a switch": lambda model: setattr(model.bert.encoder.layer[1].attention.self, "is_decoder", True),
+    "a hook": lambda model: model.bert.register_forward_hook(lambda *_: None),
+    "the configuration": lambda model: setattr(model.config, "chunk_size_feed_forward", 7),
+    "labels": lambda model: model.config.id2label.update({0: "b", 1: "a"}),
+    "a dict": lambda model: model.bert.scaling.update(default=3.0),
+    "a nested list": lambda model: model.bert.nested[0].append(2),
+    "an object's": lambda model: setattr(model.bert.args, "scale", 3.0),
+    "a type": lambda model: setattr(model.bert, "kind", torch.bfloat16),
+    "a tensor that is no buffer": lambda model: setattr(model.bert, "table", torch.ones(3)),
+    "a function": lambda model: setattr(model.bert, "act", torch.tanh),
+    "the forward of one module": lambda model: setattr(model.bert, "forward", lambda **given: None),
+    "a weight turned in place": lambda model: setattr(model.bert.square, "data", model.bert.square.data.t()),
+    "training": lambda model: model.bert.train(),
+}
 
 
-def _hooked(model: Any) -> None:
-    model.bert.register_forward_hook(lambda *_: None)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_was_changed_is_another(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model: Any = tiny.bert()
+    model.bert.scaling, model.bert.nested, model.bert.args = {"default": 1.0}, [[1]], SimpleNamespace(scale=1.0)
+    model.bert.kind, model.bert.table, model.bert.act = torch.float32, torch.ones(3), torch.relu
+    model.bert.square = torch.nn.Parameter(torch.randn(3, 3))
+    before = kept.recorded(model)
+    assert kept.recorded(model) == before
+    CHANGES[change](model)
+    assert kept.recorded(model) != before
 
 
-def _set(model: Any) -> None:
-    model.config.chunk_size_feed_forward = 7
-
-
-@pytest.mark.usefixtures("taped")
-@pytest.mark.parametrize("change", [_switched, _hooked, _set])
-def test_a_model_that_was_changed_is_not_replayed(change: Any) -> None:
+def test_a_changed_model_is_not_replayed(taped: None) -> None:
     model = tiny.bert()
     for seed in range(OFTEN):
         conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=True)
     before = Counting.replays
-    change(model)
+    model.config.chunk_size_feed_forward = 7
     conserva.relevance(model, tiny.tokens(seed=1), 0, replay=True)
     assert Counting.replays == before
 
 
+def _global_hook() -> Any:
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    return contextlib.closing(SimpleNamespace(close=handle.remove))
+
+
+@contextlib.contextmanager
+def _autocast() -> Iterator[None]:
+    torch.set_autocast_enabled("cuda", True)  # as torch.autocast does where there is a GPU
+    yield
+    torch.set_autocast_enabled("cuda", False)
+
+
+@contextlib.contextmanager
+def _precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        _autocast,
+        lambda: sdpa_kernel(SDPBackend.MATH),
+        torch.inference_mode,
+        _precision,
+        _global_hook,
+    ],
+    ids=["autocast", "sdpa", "inference", "precision", "hook of all"],
+)
+def test_so_is_one_under_other_switches(switch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    before = kept.recorded(model)
+    with switch():
+        assert kept.recorded(model) != before
+    assert kept.recorded(model) == before
+
+
+def test_hooks_of_a_pass_in_another_thread_are_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    before, met = kept.recorded(model), []
+    with hooked(after=[(model.bert, lambda *_: None)]):
+        other = threading.Thread(target=lambda: met.append(kept.recorded(model)))
+        other.start()
+        other.join()
+    assert met == [before]
+
+
+@pytest.mark.usefixtures("taped")
+def test_the_axis_of_the_samples_tells_recordings_apart() -> None:
+    model = TimeFirst().eval()
+    for seed in range(OFTEN):
+        x = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(seed))
+        for axis in (0, 1):
+            expected = conserva.relevance(model, x, 0, rules="exact", batch_dim=axis)
+            same(conserva.relevance(model, x, 0, rules="exact", batch_dim=axis, replay=True), expected)
+    assert Counting.replays >= 2
+
+
+class TimeFirst(torch.nn.Module):
+    """A model whose samples lie along the second axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, bias=False)
+        self.out = torch.nn.Linear(8, 3, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.layer(x).mean(0))  # type: ignore[no-any-return]
+
+
+def test_inputs_with_a_graph_of_their_own_do_not_pile_up() -> None:
+    x = torch.randn(3, requires_grad=True) * 2
+    assert not recording._copied({"x": x})["x"].requires_grad
+
+
+def test_what_many_calls_leave_is_bounded(taped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_SHAPES", 5)
+    model = tiny.bert()
+    for length in range(2, 20):
+        conserva.relevance(model, tiny.tokens(length=length), 0, replay=True)
+    recorder = kept._of_models[model].recorder
+    assert len(recorder._came) <= 5
+    assert len(recorder._seen) <= 5
+    assert recorder.notes == {}
+
+
 def test_a_model_that_changes_with_every_call_is_given_up() -> None:
     recorder = Recorder(torch.device("cuda"), record=Tape, room=str)
-    model, states = tiny.bert(), kept.Kept(recorder)
-    for i in range(3 * kept.MOST_STATES):
-        model.calls = i
-        states.state(model)
-    assert len(states.states) <= kept.MOST_STATES
+    one = kept.Kept((), recorder)
+    numbers = [one.number((i,)) for i in range(3 * kept.MOST_STATES)]
+    assert len(set(numbers)) == len(numbers)
+    assert len(one._states) <= kept.MOST_STATES
     for i in range(OFTEN):
         assert not recorder.run(None, {"x": torch.full((3,), float(i))}, lambda inputs: [inputs["x"]])[1]
 
@@ -186,7 +297,7 @@ def test_what_is_wrong_is_said_in_a_replay_too() -> None:
 
 
 def test_a_recording_that_does_not_follow_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replays, "kept_of", taping(Stuck))
+    record_by(Stuck, monkeypatch)
     model = tiny.bert()
     for seed in range(OFTEN):
         inputs = tiny.tokens(seed=seed)
@@ -199,9 +310,18 @@ def test_without_a_gpu_nothing_is_recorded() -> None:
     assert model not in kept._of_models
 
 
-def test_recordings_go_with_their_model() -> None:
+def _tapes(model: Any) -> list[Any]:
+    return list(kept._of_models[model].recorder._trusted.values())
+
+
+def test_recordings_go_with_their_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.bert()
-    kept._of_models[model] = kept.Kept(Recorder(torch.device("cuda"), record=Tape, room=str))
+    record_by(Counting, monkeypatch)
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=True)
+    assert Counting.replays
+    for place in _tapes(model):
+        place.compute = None  # which a CUDA graph does not keep
     gone = weakref.ref(model)
     del model
     gc.collect()
@@ -214,16 +334,17 @@ class SpellsOut(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.out = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 3)
-        self.now = SimpleNamespace(sees_itself_alone=False, plain_calls=0)
+        now = SimpleNamespace(sees_itself_alone=False, plain_calls=0)
+        self.now = lambda: now  # where nobody sees that it changes
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.words(input_ids)
         places = x.shape[1]
         mask = None
-        self.now.plain_calls += not remembered.is_recording()
+        self.now().plain_calls += not remembered.is_recording()
         if remembered.is_recording():
             mask = torch.ones(1, 1, places, places, dtype=torch.bool).tril()
-            if self.now.sees_itself_alone:
+            if self.now().sees_itself_alone:
                 mask = torch.eye(places, dtype=torch.bool)[None, None]
         for _ in range(2):
             heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
@@ -251,7 +372,7 @@ class Recording(Counting):
 @pytest.mark.parametrize("another", [False, True])
 def test_a_mask_that_only_a_recording_spells_out(another: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     Counting.replays, passed = 0, []
-    monkeypatch.setattr(replays, "kept_of", taping(Recording))
+    record_by(Recording, monkeypatch)
     plain = attention.attend
 
     def noted(query: Tensor, key: Tensor, value: Tensor, mask: Any, is_causal: bool, *rest: Any) -> Any:
@@ -262,12 +383,12 @@ def test_a_mask_that_only_a_recording_spells_out(another: bool, monkeypatch: pyt
     monkeypatch.setattr(attention, "attend", noted)
     model = SpellsOut().eval()
     for seed in range(OFTEN + 2):
-        model.now.sees_itself_alone = another and seed > OFTEN
+        model.now().sees_itself_alone = another and seed > OFTEN
         ids = torch.randint(0, 20, (2, 6), generator=torch.Generator().manual_seed(seed))
-        before = model.now.plain_calls
+        before = model.now().plain_calls
         expected = conserva.relevance(model, ids, 1)
         same(conserva.relevance(model, ids, 1, replay=True), expected)
         if seed >= OFTEN:  # a replay, which is run anew where its own check says so
-            assert model.now.plain_calls == before + 1 + model.now.sees_itself_alone
+            assert model.now().plain_calls == before + 1 + model.now().sees_itself_alone
     assert Counting.replays >= 2
     assert set(passed) == {(True, True)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,25 @@ def test_an_audit_takes_the_targets_that_an_explanation_takes(causal: conserva.C
         expected = [one.output for one in conserva.explain(causal, [PROMPT, "The capital"], target)]
         assert found.outputs == pytest.approx(expected)
         assert abs(found.gap) < 1e-5
+
+
+def test_two_threads_ask_one_language_model() -> None:
+    task = language.causal()
+    texts = ("The capital of", "The captain of")  # as long as each other
+    alone = [conserva.explain(task, text) for text in texts]
+    beside: list[conserva.Explanation] = []
+    own = threading.get_ident()
+
+    def start(*_: Any) -> None:
+        if threading.get_ident() == own:
+            other = threading.Thread(target=lambda: beside.append(conserva.explain(task, texts[1])))
+            other.start()
+            other.join()
+
+    handle = task.network.get_submodule("model.layers.1").register_forward_pre_hook(start)
+    beside.insert(0, conserva.explain(task, texts[0]))
+    handle.remove()
+    assert [one.text for one in beside] == [one.text for one in alone]
+    for found, expected in zip(beside, alone, strict=True):
+        assert found.output == pytest.approx(expected.output, abs=1e-6)
+        assert list(found.scores) == pytest.approx(list(expected.scores), abs=1e-5)

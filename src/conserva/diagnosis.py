@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .hooks import hooked
+
 
 def _tensors(output: Any) -> list[Tensor]:
     if isinstance(output, Tensor):
@@ -28,10 +30,6 @@ def first_bad_module(model: nn.Module, run: Callable[[], Any]) -> str:
         if clean and not all(bool(torch.isfinite(x).all()) for x in _tensors(output)):
             found.append(names[module])
 
-    handles = [module.register_forward_hook(look, with_kwargs=True) for module in names]
-    try:
+    with hooked(after=[(module, look) for module in names], with_kwargs=True):
         run()
-    finally:
-        for handle in handles:
-            handle.remove()
     return found[0] if found else names[model]

@@ -1,73 +1,159 @@
 """The recordings that stay with a model, and what they take for granted about it.
 
-A recording reads the weights where they lay, and does what Python did when it was made. So it is looked up by where the
-weights lie and by every setting of the model's modules: whoever exchanges weights, switches an adapter off or adds a
-hook gets another one.
+A recording reads the weights where they lay, and does what Python did when it was made. So it goes when the weights lie
+elsewhere, and is looked up by all that a model's modules hold beside them and by torch's own switches: whoever turns an
+adapter off, adds a hook or works under autocast gets another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from types import FunctionType
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules import module as torchs_own
 
 from .recording import Recorder
 
 MOST_STATES = 64
+DEEPEST = 3
+"""How far into lists, dicts and objects a module's settings are followed."""
 
-_PLAIN = frozenset({int, str, float, bool, type(None)})
-_KINDS = _PLAIN | {list, tuple}
-_WEIGHTS = ("_parameters", "_buffers")
+_PLAIN = frozenset({int, str, float, bool, type(None), torch.dtype, torch.device, torch.Size})
+_DICTS = frozenset({dict, OrderedDict})
+_LISTS = frozenset({list, tuple, set, frozenset})
+_NOT_ASKED = frozenset({
+    "config", "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_is_full_backward_hook",
+    "_backward_hooks", "_backward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+})  # fmt: skip
+"""What modules hold that a forward pass does not look at, or that is looked at by itself."""
+_OWN = __name__.partition(".")[0] + "."
 
 
-@dataclass
-class Kept:
-    """A model's recorder, and a number for each state that the model was seen in."""
+class Recorded(NamedTuple):
+    """Where a model's computations are recorded, and a number for the state that the model is in."""
 
     recorder: Recorder
-    states: dict[Hashable, int] = field(default_factory=dict)
-
-    def state(self, model: nn.Module) -> int:
-        """Return the number of the state that the model is in now."""
-        now: list[Any] = []
-        configs: dict[int, Any] = {}
-        for module in model.modules():
-            own = vars(module)
-            now += [type(module), *own["_forward_hooks"], *own["_forward_pre_hooks"], *_settings(own)]
-            now += [one.data_ptr() for part in _WEIGHTS for one in own[part].values() if one is not None]
-            if "config" in own:
-                configs[id(own["config"])] = own["config"]
-        for config in configs.values():
-            now += _settings(getattr(config, "__dict__", {}))
-        state = tuple(now)
-        if len(self.states) == MOST_STATES and state not in self.states:
-            self.recorder.drop()  # a model that counts its calls, say: no recording would be met again
-            self.states.clear()
-        return self.states.setdefault(state, len(self.states))
+    state: int
 
 
-def kept_of(model: nn.Module) -> Kept | None:
-    """Return what is kept with a model; None where nothing can be recorded: several devices, no GPU, or float16.
+class Kept:
+    """A model's recorder, for as long as its weights lie where they are, and the states that the model was in."""
 
-    A pass in float16 waits for its own numbers, to choose a scale.
-    """
-    if model not in _of_models:
-        parts = {(one.device, one.dtype == torch.float16) for one in model.parameters()}
-        device, half = next(iter(parts), (torch.device("cpu"), False))
-        if len(parts) != 1 or device.type != "cuda" or half:
-            return None
-        _of_models[model] = Kept(Recorder(device))
-    return _of_models[model]
+    def __init__(self, weights: Hashable, recorder: Recorder) -> None:
+        self.weights, self.recorder = weights, recorder
+        self._states: dict[Hashable, int] = {}
+        self._numbers, self._lock = itertools.count(), threading.Lock()
+
+    def number(self, settings: Hashable) -> int:
+        """Return the number of a state: no two have the same."""
+        with self._lock:
+            if settings not in self._states:
+                if len(self._states) == MOST_STATES:
+                    self.recorder.drop()  # a model that counts its calls, say: no recording would be met again
+                    self._states.clear()
+                self._states[settings] = next(self._numbers)
+            return self._states[settings]
 
 
-def _settings(own: Mapping[str, Any]) -> list[Any]:
-    """Return the values that are plain, and what is plain in lists."""
-    found: list[Any] = [one for one in own.values() if type(one) in _KINDS]
-    return [one if type(one) in _PLAIN else tuple(part for part in one if type(part) in _PLAIN) for one in found]
+def recorded(model: nn.Module) -> Recorded | None:
+    """Return where a model is recorded; None where it cannot be: several devices, no GPU, or float16."""
+    weights: list[Hashable] = []
+    settings: list[Any] = [*_switches()]
+    parts: set[tuple[torch.device, bool]] = set()
+    configs: dict[int, Any] = {}
+    for module in model.modules():
+        own = vars(module)
+        for one in own["_parameters"].values():
+            if one is not None:
+                weights += _place(one)
+                parts.add((one.device, one.dtype == torch.float16))
+        for one in own["_buffers"].values():
+            if one is not None:
+                weights += _place(one)
+        settings.append(type(module))
+        for name, value in own.items():
+            if type(value) in _PLAIN:  # most are, and a call for each would take longer than all else here
+                settings.append(value)
+            elif name not in _NOT_ASKED:
+                _describe(value, settings, DEEPEST)
+        if "config" in own:
+            configs[id(own["config"])] = own["config"]
+    for config in configs.values():
+        _describe(getattr(config, "__dict__", None), settings, DEEPEST)
+    device = _device_of(parts)
+    if device is None:
+        return None
+    key = tuple(weights)
+    kept = _of_models.get(model)
+    if kept is None or kept.weights != key:
+        kept = _of_models[model] = Kept(key, Recorder(device))
+    return Recorded(kept.recorder, kept.number(tuple(settings)))
+
+
+def _device_of(parts: set[tuple[torch.device, bool]]) -> torch.device | None:
+    """Return the one GPU that all weights lie on. A pass in float16 waits for its own numbers, to choose a scale."""
+    device, half = next(iter(parts), (torch.device("cpu"), False))
+    return device if len(parts) == 1 and device.type == "cuda" and not half else None
+
+
+def _place(x: Tensor) -> tuple[Hashable, ...]:
+    try:
+        return (x.data_ptr(), x.dtype, x.shape, x.stride())
+    except RuntimeError:  # sparse ones, and those that only wrap others
+        return (id(x),)
+
+
+def _describe(value: Any, found: list[Any], deep: int) -> None:
+    """Put down what a value is: itself, what it holds, where it lies, or which object it is."""
+    kind = type(value)
+    if kind in _PLAIN:
+        found.append(value)
+    elif kind in _DICTS and deep:
+        for key, one in value.items():
+            if not _is_ours(one):
+                _describe(key, found, deep - 1)
+                _describe(one, found, deep - 1)
+    elif isinstance(value, Tensor):
+        found += _place(value)
+    elif isinstance(value, nn.Module) or callable(value) or not deep:
+        found.append(id(value))
+    elif kind in _LISTS:
+        found.append(len(value))
+        for one in value:
+            _describe(one, found, deep - 1)
+    else:
+        found.append(id(value))
+        _describe(getattr(value, "__dict__", None), found, deep - 1)
+
+
+def _is_ours(value: Any) -> bool:
+    """Return whether something is a hook of ours, which belongs to a pass in another thread."""
+    return isinstance(value, FunctionType) and value.__module__.startswith(_OWN)
+
+
+def _switches() -> Iterator[Hashable]:
+    """Yield what decides, beside a model, which kernels run."""
+    yield torch.is_autocast_enabled("cuda")
+    yield torch.get_autocast_dtype("cuda")
+    yield torch.get_default_dtype()
+    yield torch.get_float32_matmul_precision()
+    yield torch.are_deterministic_algorithms_enabled()
+    yield torch.is_inference_mode_enabled()
+    cuda: Any = torch.backends.cuda
+    yield from (cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+    yield from (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
+    yield cuda.cudnn_sdp_enabled()
+    yield tuple(map(id, torchs_own._global_forward_hooks.values()))
+    yield tuple(map(id, torchs_own._global_forward_pre_hooks.values()))
 
 
 _of_models: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .checks import Checks
 from .errors import Error, NotApplicable
-from .kept import kept_of
+from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .methods import Attribution, Method
@@ -140,8 +140,8 @@ class _Replays(NamedTuple):
 
 def _replays(task: Task, method: Method) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
-    kept = kept_of(task.model) if method.name.partition(":")[0] in RULE_SETS else None
-    return None if kept is None else _Replays(kept.recorder, (type(task), method.name, kept.state(task.model)))
+    place = recorded(task.model) if method.name.partition(":")[0] in RULE_SETS else None
+    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state))
 
 
 def _checked(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .census import modules_of
+from .hooks import hooked
 from .inputs import Inputs
 
 
@@ -53,15 +54,9 @@ def stacks_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Stack]:
 
         return note
 
-    handles = [
-        module.register_forward_hook(hook(layer, owner), with_kwargs=True) for layer, (owner, module) in owners.items()
-    ]
-    try:
-        with torch.no_grad():
-            Inputs.of(model, inputs).without_cache(model).run(model)
-    finally:
-        for handle in handles:
-            handle.remove()
+    hooks = [(module, hook(layer, owner)) for layer, (owner, module) in owners.items()]
+    with hooked(after=hooks, with_kwargs=True), torch.no_grad():
+        Inputs.of(model, inputs).without_cache(model).run(model)
     fitting = {name: calls for name, calls in ran.items() if _all_alike([_places(after) for *_, after in calls])}
     outermost = (name for name in fitting if not any(name.startswith(f"{other}.") for other in fitting))
     return [_stack(name, fitting[name]) for name in outermost]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from .errors import NotApplicable
+from .hooks import hooked
 
 PRODUCTS = {"bitsandbytes.": ("MatMul4Bit", "MatMul8bitLt", "MatMul8bitFp")}
 """Where such functions come from, and their names."""
@@ -36,24 +38,26 @@ def packed_biases(modules: Iterable[nn.Module]) -> dict[nn.Module, Tensor]:
 @contextlib.contextmanager
 def biases_in_sight(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Let the biases of layers with packed weights be seen."""
-    thread = threading.get_ident()
 
-    def seen(layer: nn.Module, _: Any, output: Tensor) -> Tensor | None:
-        if threading.get_ident() != thread:
-            return None  # another thread's run of the same model
-        bias = biases[layer].detach().to(output.dtype)
+    def seen(layer: nn.Module, _: Any, output: Tensor) -> Tensor:
+        bias: Any = layer.bias
+        if bias.is_meta:
+            raise NotApplicable(
+                f"A layer with packed weights ({type(layer).__name__}) has its bias elsewhere: load the model onto "
+                "its devices as a whole, without offloading."
+            )
+        # In half precision what is taken off and added again would come back rounded.
+        wide = torch.promote_types(output.dtype, torch.float32)
+        bias = bias.detach().to(wide)
         with torch._C.DisableTorchFunction():
-            product = output - bias
-        return product + bias
+            product = output.to(wide) - bias
+        total: Tensor = product + bias
+        return total.to(output.dtype)
 
-    biases = packed_biases(modules)
-    handles = [layer.register_forward_hook(seen) for layer in biases]
-    try:
+    # First of all hooks: whoever changes the output afterwards changes the bias too.
+    with hooked(after=[(layer, seen) for layer in packed_biases(modules)], prepend=True):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _is_packed(module: nn.Module) -> bool:
-    return any(type(module).__module__.startswith(home) for home in PRODUCTS)
+    return any(one.__module__.startswith(home) for one in type(module).__mro__ for home in PRODUCTS)

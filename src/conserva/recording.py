@@ -23,6 +23,9 @@ Compute: TypeAlias = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 AFTER = 2
 """How often a shape must have come before it is recorded: that costs as much as several batches."""
 
+MOST_SHAPES = 1024
+"""How many shapes are counted, before counting starts anew."""
+
 MOST = 32
 """How many shapes are recorded: each holds memory for as long as its recorder lives."""
 
@@ -42,7 +45,7 @@ class Graph:
     """A CUDA graph with its own copies of the inputs."""
 
     def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], room: Room) -> None:
-        self._inputs = {name: x.clone() for name, x in inputs.items()}
+        self._inputs = _copied(inputs)
         self._room = room
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(room.stream.device):
@@ -57,7 +60,7 @@ class Graph:
                 torch.cuda.set_stream(before)  # where a failed capture leaves torch elsewhere
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        with self._room.turn():
+        with self._room.turn(), torch.no_grad():
             for name, x in self._inputs.items():
                 x.copy_(inputs[name], non_blocking=True)
             self._graph.replay()
@@ -78,8 +81,10 @@ class Room:
         with self._lock:
             stream = torch.cuda.current_stream(self.stream.device)
             stream.wait_event(self._last)
-            yield
-            self._last.record(stream)
+            try:
+                yield
+            finally:
+                self._last.record(stream)
 
 
 class Recorder:
@@ -96,9 +101,12 @@ class Recorder:
         self._waiting: dict[Hashable, tuple[Recording, Mapping[str, Tensor]]] = {}
         self._trusted: dict[Hashable, Recording] = {}
         self._seen: defaultdict[Hashable, Remembered] = defaultdict(Remembered)
+        self.notes: dict[Hashable, Any] = {}
+        """What whoever computes wants to keep for as long as there are recordings."""
+        self.is_recording = False
         self._room: Any = None
         self._gave_up = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def run(self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute) -> tuple[Sequence[Tensor], bool]:
         """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart."""
@@ -106,6 +114,8 @@ class Recorder:
         trusted = self._trusted.get(key)
         if trusted is not None:
             return trusted.replay(inputs), True
+        if self._gave_up:
+            return compute(inputs), False
 
         def noted(given: Mapping[str, Tensor]) -> Sequence[Tensor]:
             with self._seen[key].during():
@@ -113,6 +123,9 @@ class Recorder:
 
         found = noted(inputs)
         with self._lock:
+            if len(self._came) == MOST_SHAPES:
+                self._came.clear()
+                self._seen.clear()
             self._came[key] += 1
             if key in self._waiting:
                 self._compare(key, inputs, found)
@@ -127,7 +140,11 @@ class Recorder:
 
     def drop(self) -> None:
         """Forget all recordings, for the memory that they hold, and make no more."""
-        self._trusted, self._waiting, self._room, self._gave_up = {}, {}, None, True
+        with self._lock:
+            self._trusted, self._waiting, self._room, self._gave_up = {}, {}, None, True
+            self.notes.clear()
+            self._came.clear()
+            self._seen.clear()
 
     def _is_worth(self, key: Hashable) -> bool:
         """Return whether a recording is to be made."""
@@ -141,19 +158,26 @@ class Recorder:
         """
         try:
             with _one_at_a_time:
+                self.is_recording = True
                 self._room = self._room or self._make_room(self._device)
                 self._waiting[key] = (self._record(compute, inputs, self._room), _copied(inputs))
         except Exception:
             self.drop()
+        finally:
+            self.is_recording = False
 
     def _compare(self, key: Hashable, inputs: Mapping[str, Tensor], found: Sequence[Tensor]) -> None:
         """Trust a recording that gives what was found on inputs other than its own; drop one that does not."""
         recording, own = self._waiting[key]
-        if all(torch.equal(inputs[name], x) for name, x in own.items()):
-            return  # one that knows nothing but these would agree too
-        del self._waiting[key]
-        replayed = recording.replay(inputs)
-        if len(found) == len(replayed) and all(map(_are_close, found, replayed)):
+        try:
+            if all(torch.equal(inputs[name], x) for name, x in own.items()):
+                return  # one that knows nothing but these would agree too
+            replayed = recording.replay(inputs)
+            agrees = len(found) == len(replayed) and all(map(_are_close, found, replayed))
+        except Exception:  # out of memory, say: what was found stands
+            agrees = False
+        if agrees:
+            del self._waiting[key]
             self._trusted[key] = recording
         else:
             self.drop()
@@ -163,7 +187,7 @@ _one_at_a_time = threading.Lock()
 
 
 def _copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: x.clone() for name, x in inputs.items()}
+    return {name: x.detach().clone() for name, x in inputs.items()}
 
 
 def _are_close(a: Tensor, b: Tensor) -> bool:

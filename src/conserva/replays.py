@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from .checks import Checks
 from .inputs import Inputs
-from .kept import kept_of
+from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .passes import Relevance
@@ -35,14 +34,14 @@ def replayed(
     `how` tells one way to explain from another. Where it holds more than plain values, or the call does, or the model
     is not on one GPU, there are no recordings.
     """
-    kept, known = kept_of(model), _known(how)
+    known = _known(how)
     tensors = {str(i): x for i, x in _tensors(call)}
     rest = _known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
-    if kept is None or known is None or rest is None:
+    place = None if known is None or rest is None else recorded(model)
+    if place is None:
         return compute(call)
-    what = (known, rest, len(call.args), tuple(call.kwargs), kept.state(model))
-    forms = _forms.setdefault(model, {})
-    return _run(kept.recorder, forms, what, call, tensors, compute)
+    what = (known, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
+    return _run(place.recorder, what, call, tensors, compute)
 
 
 def _tensors(call: Inputs) -> Iterator[tuple[int, Tensor]]:
@@ -67,7 +66,6 @@ def _known(values: Any) -> Hashable | None:
 
 def _run(
     recorder: Recorder,
-    forms: dict[Hashable, list[Form]],
     what: Hashable,
     call: Inputs,
     tensors: Mapping[str, Tensor],
@@ -82,6 +80,8 @@ def _run(
         with checks:
             results = compute(_with_tensors(call, inputs))
         made.append((results, checks))
+        if recorder.is_recording:
+            recorder.notes[key] = [Form.of(one) for one in results]
         return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
     try:
@@ -95,16 +95,16 @@ def _run(
     if not is_replay:
         results, checks = made[0]
         checks.settle()
-        forms.setdefault(key, [Form.of(one) for one in results])
         return results
     if not found:
         recorder.drop()  # out here the traceback is gone, and with it the tensors of the failed try
         return compute(call)
     *values, passed = found
-    if not passed:
+    forms = recorder.notes.get(key)
+    if forms is None or not passed:
         return compute(call)  # which says what is wrong
     rest = iter(values)
-    return [form.filled(rest) for form in forms[key]]
+    return [form.filled(rest) for form in forms]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Form:
 
     @classmethod
     def of(cls, one: Relevance) -> Form:
-        nothing = one.output[:0]
+        nothing = one.output.new_empty(0)
         rest = replace(one, output=nothing, values={}, logits=None, ledger=None)
         owners = None if one.ledger is None else tuple(one.ledger.modules)
         return cls(tuple(one.values), one.logits is not None, owners, rest)
@@ -143,6 +143,3 @@ class Form:
             entries = {name: next(numbers) for name in ENTRIES}
             ledger = Ledger(**entries, modules={owner: next(numbers) for owner in self.owners})
         return replace(self.rest, output=output, values=values, logits=logits, ledger=ledger)
-
-
-_forms: WeakKeyDictionary[nn.Module, dict[Hashable, list[Form]]] = WeakKeyDictionary()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import Error
+from .hooks import hooked
 from .operations.elementwise import forget_trail
 
 
@@ -31,7 +31,6 @@ class Sources:
         self._tables = _word_tables(modules) if inputs else set()
         self._modules = _chosen(modules, places)
         self._named = set(places)
-        self._thread = threading.get_ident()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -69,17 +68,11 @@ class Sources:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Catch the outputs of the chosen modules."""
-        handles = [module.register_forward_hook(self._hook(name)) for name, module in self._modules.items()]
-        try:
+        with hooked(after=[(module, self._hook(name)) for name, module in self._modules.items()]):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _hook(self, name: str) -> Any:
         def catch(module: nn.Module, args: Any, output: Any) -> Any:
-            if threading.get_ident() != self._thread:
-                return None  # another thread's run of the same model
             x = output[0] if isinstance(output, (tuple, list)) and output else output
             if not isinstance(x, Tensor) or not x.is_floating_point():
                 if name not in self._named:

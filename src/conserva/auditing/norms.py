@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..hooks import hooked
 from ..operations.live import in_float32, live
 
 
@@ -43,16 +44,10 @@ def epsilon(module: nn.Module) -> float | None:
 @contextlib.contextmanager
 def watching(modules: Mapping[str, nn.Module], found: list[NormRecord]) -> Iterator[None]:
     """Watch every norm of the model while it runs."""
-    handles = []
-    for module in modules.values():
-        if is_norm(module):
-            handles.append(module.register_forward_pre_hook(_before(found)))
-            handles.append(module.register_forward_hook(_after(found)))
-    try:
+    norms = [module for module in modules.values() if is_norm(module)]
+    before, after = _before(found), _after(found)
+    with hooked(before=[(norm, before) for norm in norms], after=[(norm, after) for norm in norms]):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _before(found: list[NormRecord]) -> Any:

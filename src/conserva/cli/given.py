@@ -11,6 +11,7 @@ from ..errors import Error
 from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Speech, Task
 from ..tasks.writer import Writer
+from .form import refuse
 
 
 class Way(NamedTuple):
@@ -111,6 +112,8 @@ def as_read(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[An
     for option, value in (("--generate", given.generate), ("--continuation", given.continuation)):
         if value is not None and not writes:
             raise Error(f"{option} {value!r}: {task.name} writes nothing. Name a language model.")
+    if isinstance(task, Image):
+        refuse("an image", given, *(name for name in ("truncate", "words", "hide_special") if name in given))
     return inputs if given.digit is None else [_digit(task, one) for one in inputs]
 
 

@@ -43,6 +43,10 @@ _STROKES: Mapping[int, Sequence[list[Point]]] = {
 """Digit -> its strokes, in pixels to the right and down."""
 
 
+_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+"""Of pictures that may be grey and opaque."""
+
+
 class Digit(NamedTuple):
     """An image of 28 x 28, white on black, with what it shows, if that is known, and what it is called."""
 
@@ -98,8 +102,12 @@ def _image(path: Path) -> np.ndarray:
         from PIL import Image
 
         with Image.open(path) as picture:
-            return np.asarray(picture.convert("L"))
+            mode, colours = picture.mode, np.asarray(picture.convert("RGBA"))
     except ImportError:
         raise Error(f"{str(path)!r} needs pillow to be read: pip install 'conserva[images]'.") from None
     except (OSError, ValueError, EOFError) as error:  # an empty .npy file ends too early
         raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {error}") from None
+    grey = colours[:, :, 0]
+    if mode not in _MODES or (colours[:, :, :3] != grey[:, :, None]).any() or (colours[:, :, 3] != 255).any():
+        raise Error(f"{str(path)!r} has mode {mode!r}: a digit is white on black, give it in bytes of grey (mode 'L').")
+    return grey

@@ -54,7 +54,7 @@ class Labelled:
     def take(self, count: int | None, seed: int = 0) -> Labelled:
         """Return a random sample without replacement, in the order of the file; all for None or too large a count."""
         if count is not None and count < 1:
-            raise Error(f"count={count} takes no text: give 1 or more, or None for all {len(self)}.")
+            raise Error(f"count={count} takes nothing: give 1 or more, or None for all {len(self)}.")
         if count is None or count >= len(self):
             return self
         rows = sorted(random.Random(seed).sample(range(len(self)), count))

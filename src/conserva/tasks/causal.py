@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled
 from ..errors import Error
+from ..hooks import hooked
 from .given import words_in
 from .masking import TextRows, mask_of, masked
 from .prompts import EncodedPrompt, encoded_prompt, is_chat, prompt_of
@@ -77,11 +78,8 @@ def _scored_alone(network: nn.Module, places: Tensor, shape: torch.Size) -> Iter
     if not isinstance(head, nn.Module):
         yield done
         return
-    hook = head.register_forward_pre_hook(choose)
-    try:
+    with hooked(before=[(head, choose)]):
         yield done
-    finally:
-        hook.remove()
 
 
 class Causal(Writer):
