@@ -207,7 +207,8 @@ def test_an_audit_takes_the_targets_that_an_explanation_takes(causal: conserva.C
 
 def test_two_threads_ask_one_language_model() -> None:
     task = language.causal()
-    texts = ("The capital of", "The captain of")  # as long as each other
+    texts = ("The capital of", "The capital is")
+    assert len(task.encode(texts[0])) == len(task.encode(texts[1]))  # or one could be told from the other
     alone = [conserva.explain(task, text) for text in texts]
     beside: list[conserva.Explanation] = []
     own = threading.get_ident()
