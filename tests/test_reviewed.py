@@ -8,7 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from tokenizers import processors
 
 import conserva
@@ -226,3 +228,20 @@ def test_two_threads_ask_one_language_model() -> None:
     for found, expected in zip(beside, alone, strict=True):
         assert found.output == pytest.approx(expected.output, abs=1e-6)
         assert list(found.scores) == pytest.approx(list(expected.scores), abs=1e-5)
+
+
+@pytest.mark.parametrize("one", [np.int64(1), torch.tensor(1), np.array(1)], ids=lambda one: type(one).__name__)
+def test_numbers_of_numpy_and_torch_are_targets(one: Any) -> None:
+    task = conserva.load("sentiment")
+    expected = conserva.explain(task, "a joy.", 1)
+    assert list(conserva.explain(task, "a joy.", one).scores) == pytest.approx(list(expected.scores), abs=1e-5)
+    assert conserva.explain(task, ["a joy.", "a bore."], [one, np.int32(0)])[1].target == "negative"
+    assert conserva.explain(task, ["a joy.", "a bore."], np.array([1, 0]))[0].target == "positive"
+    assert conserva.trace(task, "a joy.", one).target == "positive"
+    assert conserva.audit(task, "a joy.", one).target == "1"
+    language_model = language.causal()
+    assert conserva.explain(language_model, "The capital", one).output == pytest.approx(
+        conserva.explain(language_model, "The capital", 1).output, abs=1e-6
+    )
+    found = conserva.relevance(task.model, task.batch([task.encode("a joy.")]), one)
+    assert float(found.output[0]) == pytest.approx(expected.output, abs=1e-5)

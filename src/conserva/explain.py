@@ -17,6 +17,7 @@ from .explanation import Entries, Explanation, Sink
 from .launches import Batch, launched
 from .methods import Method, find
 from .rules import RULE_SETS
+from .targets import plain
 from .tasks.task import Encoded, Task
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def explain(
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    target = plain(target)
     tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
     if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
         raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")

@@ -18,7 +18,7 @@ from .passes import INPUTS, Pass, Relevance, device_of
 from .propagation import Propagation, as_rule_set
 from .replays import replayed
 from .rules import RuleSet
-from .targets import Target, of_sample
+from .targets import Target, of_sample, plain
 
 
 @overload
@@ -106,7 +106,7 @@ def relevance(
     modules = census.modules_of(model)
     census.refuse_sealed(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
-    wanted = [target] if targets is None else list(targets)
+    wanted = [plain(one) for one in ([target] if targets is None else targets)]
     if not wanted:
         raise Error("targets=[] asks for nothing: give at least one target.")
     places = [at] if isinstance(at, str) else list(at)

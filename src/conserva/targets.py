@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +17,15 @@ Target: TypeAlias = int | str | tuple[int, ...] | Callable[[Any], Tensor] | None
 
 Place: TypeAlias = tuple[int, ...]
 """An index into a sample's output, counted from its beginning along every axis."""
+
+
+def plain(target: Any) -> Any:
+    """Return a target in Python's own numbers: those of numpy and torch are as good."""
+    if isinstance(target, (Tensor, np.ndarray, np.integer)):
+        return target.tolist()
+    if isinstance(target, (list, tuple)):
+        return type(target)(map(plain, target))
+    return target
 
 
 def scores_of(output: Any) -> Tensor:

@@ -19,6 +19,7 @@ from .passes import INPUTS
 from .relevance import relevance
 from .rules import RULE_SETS
 from .schema import parsed
+from .targets import plain
 from .tasks.task import Encoded, Task
 
 SCHEMA = "conserva/trace/1"
@@ -152,6 +153,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
     if not task.is_one(given):
         raise Error(f"given={given!r:.60} is no {task.noun} that {task.name} takes: a trace is of one input.")
     encoded = task.encode(given, truncate=truncate)
+    target = plain(target)
     inputs, aim = task.batch([encoded]), task.aim(target, encoded)
     stacks = stacks_of(task.model, inputs)
     columns = _columns(task, encoded, inputs, stacks)

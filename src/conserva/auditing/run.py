@@ -20,7 +20,7 @@ from ..operations.live import in_float32
 from ..propagation import Propagation, as_rule_set
 from ..rules import RuleSet
 from ..sources import Sources
-from ..targets import of_sample
+from ..targets import of_sample, plain
 from ..tasks.task import Task
 from .auditor import Auditor
 from .norms import NormRecord, watching
@@ -48,6 +48,7 @@ def audit(
     rules
         A rule set's name, or what `conserva.rules(...)` returned.
     """
+    target = plain(target)
     if isinstance(task_or_model, Task):
         model, name = task_or_model.model, task_or_model.name
         many = [inputs] if task_or_model.is_one(inputs) else list(inputs)
