@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Error
+from .saving import saved
 from .schema import parsed
 
 SCHEMA = "conserva/explanation/1"
@@ -145,20 +146,11 @@ class Explanation:
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg."""
-        path = Path(path)
-        if path.suffix == ".json":
-            path.write_text(self.to_json() + "\n", encoding="utf-8")
-        elif path.suffix == ".html":
-            from .views.html import page
+        from .views.figure import draw
+        from .views.html import page
 
-            path.write_text(page([self]), encoding="utf-8")
-        elif path.suffix in (".png", ".svg", ".pdf"):
-            from .views.figure import draw
-
-            draw([self], path)
-        else:
-            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json, .html, .png, .svg or .pdf.")
-        return path
+        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: page([self])}
+        return saved(path, texts, lambda path: draw([self], path))
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:

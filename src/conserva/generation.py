@@ -11,6 +11,7 @@ from typing import Any
 
 from .errors import Error
 from .explanation import Entries, Explanation, Sink
+from .saving import saved
 from .schema import parsed
 
 SCHEMA = "conserva/generation/1"
@@ -137,16 +138,9 @@ class Generation:
 
     def save(self, path: str | Path) -> Path:
         """Write JSON or a page, as the name's ending says: .json, .html."""
-        path = Path(path)
-        if path.suffix == ".json":
-            path.write_text(self.to_json() + "\n", encoding="utf-8")
-        elif path.suffix == ".html":
-            from .views.generation_page import generation_page
+        from .views.generation_page import generation_page
 
-            path.write_text(generation_page(self), encoding="utf-8")
-        else:
-            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json or .html.")
-        return path
+        return saved(path, {".json": lambda: self.to_json() + "\n", ".html": lambda: generation_page(self)})
 
 
 def _step(found: Mapping[str, Any]) -> Step:

@@ -18,6 +18,7 @@ from .methods import find, rules_of
 from .passes import INPUTS
 from .relevance import relevance
 from .rules import RULE_SETS
+from .saving import saved
 from .schema import parsed
 from .targets import plain
 from .tasks.task import Encoded, Task
@@ -92,20 +93,10 @@ class Trace:
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg, .pdf."""
-        path = Path(path)
-        if path.suffix == ".json":
-            path.write_text(self.to_json() + "\n", encoding="utf-8")
-        elif path.suffix == ".html":
-            from .views.trace import trace_page
+        from .views.trace import draw_trace, trace_page
 
-            path.write_text(trace_page(self), encoding="utf-8")
-        elif path.suffix in (".png", ".svg", ".pdf"):
-            from .views.trace import draw_trace
-
-            draw_trace(self, path)
-        else:
-            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json, .html, .png, .svg or .pdf.")
-        return path
+        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: trace_page(self)}
+        return saved(path, texts, lambda path: draw_trace(self, path))
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

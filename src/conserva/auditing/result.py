@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..coverage import Meeting
-from ..errors import Error
+from ..saving import saved
 from ..schema import parsed
 
 SCHEMA = "conserva/audit/1"
@@ -162,20 +162,11 @@ class Audit:
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, a report, or the waterfall as a picture, as the name's ending says: .json, .html, .png, .svg."""
-        path = Path(path)
-        if path.suffix == ".json":
-            path.write_text(self.to_json() + "\n", encoding="utf-8")
-        elif path.suffix == ".html":
-            from ..views.audit_report import report
+        from ..views.audit_report import report
+        from ..views.waterfall import draw_waterfall
 
-            path.write_text(report([self]), encoding="utf-8")
-        elif path.suffix in (".png", ".svg", ".pdf"):
-            from ..views.waterfall import draw_waterfall
-
-            draw_waterfall([self], path)
-        else:
-            raise Error(f"path={str(path)!r} ends in {path.suffix!r}: choose .json, .html, .png, .svg or .pdf.")
-        return path
+        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: report([self])}
+        return saved(path, texts, lambda path: draw_waterfall([self], path))
 
     def draw_norm(self, module: str, path: str | Path) -> None:
         """Draw the relevance of each place before and after one norm: figure 2 of the paper."""

@@ -16,6 +16,7 @@ from ..datasets import graph as graphs
 from ..datasets.batched_structure import batched_structure
 from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..errors import Error
+from .masking import KeptRows
 from .task import Encoded, Task
 
 if TYPE_CHECKING:
@@ -54,30 +55,8 @@ class EncodedGraph(Encoded):
         return {"intensity": np.append(0.0, self.graph.nodes[:, 0])} if _is_superpixels(self.graph) else {}
 
 
-@dataclass(frozen=True, eq=False)
-class GraphRows:
+class GraphRows(KeptRows[EncodedGraph]):
     """A graph with other nodes taken away in each row."""
-
-    encoded: EncodedGraph
-    kept: np.ndarray
-    """Rows x nodes."""
-    mask: str
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    def __getitem__(self, rows: slice | np.ndarray) -> GraphRows:
-        return GraphRows(self.encoded, self.kept[rows], self.mask)
-
-    @property
-    def width(self) -> int:
-        """How many features the graph has."""
-        return len(self.encoded)
-
-    def keys(self) -> np.ndarray:
-        """Return the nodes that are kept, and whose they are."""
-        owner = np.frombuffer(id(self.encoded).to_bytes(8, "little"), np.uint8)
-        return np.concatenate([np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8)], axis=1)
 
 
 class Graph(Task):

@@ -18,6 +18,7 @@ from ..errors import Error, NotApplicable
 from ..quiet import quiet_loading
 from ..relevance import relevance
 from ..rules import RULE_SETS
+from .masking import KeptRows
 from .patches import Comparison, Grid, Patches, channels_of, grid_of, image_size
 from .pixels import ENDINGS, Pixels, is_image, pillow, png, read_image
 from .task import Encoded, Task
@@ -50,30 +51,8 @@ class EncodedImage(Encoded):
         return {"intensity": self.patches.mean(1).numpy()} if self.grid.channels == 1 else {}
 
 
-@dataclass(frozen=True, eq=False)
-class ImageRows:
+class ImageRows(KeptRows[EncodedImage]):
     """An image with other patches taken away in each row."""
-
-    encoded: EncodedImage
-    kept: np.ndarray
-    """Rows x patches."""
-    mask: str
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    def __getitem__(self, rows: slice | np.ndarray) -> ImageRows:
-        return ImageRows(self.encoded, self.kept[rows], self.mask)
-
-    @property
-    def width(self) -> int:
-        """How many patches the image has."""
-        return len(self.encoded)
-
-    def keys(self) -> np.ndarray:
-        """Return the patches that are kept, and whose they are."""
-        owner = np.frombuffer(id(self.encoded).to_bytes(8, "little"), np.uint8)
-        return np.concatenate([np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8)], axis=1)
 
     def patches(self) -> Tensor:
         """Return rows x patches x numbers."""

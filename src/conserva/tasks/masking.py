@@ -1,10 +1,10 @@
-"""Taking features away from a text: which may go, and what stands in their place."""
+"""Taking features away: which may go, and what stands in the place of those of a text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..errors import Error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+    from typing_extensions import Self
 
 MASKS = ("unk", "mask", "pad", "drop")
 """What stands for a token that was taken away: the tokenizer's unknown, mask or pad token; or nothing looks at it."""
@@ -50,6 +51,35 @@ class TextRows:
     def keys(self) -> np.ndarray:
         """Return ids and attention of each row: rows of different texts may be equal, as with all tokens gone."""
         return np.ascontiguousarray(np.concatenate([self.ids, self.attention], axis=1)).view(np.uint8)
+
+
+E = TypeVar("E", bound=Sized)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows(Generic[E]):
+    """An input that has no other words for itself, with other features taken away in each row."""
+
+    encoded: E
+    kept: np.ndarray
+    """Rows x features."""
+    mask: str
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> Self:
+        return replace(self, kept=self.kept[rows])
+
+    @property
+    def width(self) -> int:
+        """How many features the input has."""
+        return len(self.encoded)
+
+    def keys(self) -> np.ndarray:
+        """Return the features that are kept, and whose they are."""
+        owner = np.frombuffer(id(self.encoded).to_bytes(8, "little"), np.uint8)
+        return np.concatenate([np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8)], axis=1)
 
 
 def masked(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, kept: np.ndarray, mask: str) -> TextRows:
