@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import math
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import processors
+from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForSequenceClassification
 
 import conserva
 import language
@@ -19,6 +23,8 @@ import tiny_heads
 import writers
 from conserva.cli import main
 from conserva.cli.given import aimed, target_of
+from conserva.methods import find
+from conserva.tasks.prompts import words_of
 from saved_models import SAVED
 from test_generating import PROMPT
 
@@ -245,3 +251,48 @@ def test_numbers_of_numpy_and_torch_are_targets(one: Any) -> None:
     )
     found = conserva.relevance(task.model, task.batch([task.encode("a joy.")]), one)
     assert float(found.output[0]) == pytest.approx(expected.output, abs=1e-5)
+
+
+def test_integrated_gradients_of_a_deep_model_are_numbers() -> None:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=40, num_hidden_layers=30, num_labels=2, pad_token_id=0, **shape)
+    model = LlamaForSequenceClassification(config).eval()
+    inputs = {"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    found = find("ig:steps=5").apply(model, inputs, [1])
+    assert torch.isfinite(found.scores["input_ids"]).all()
+    assert found.ledger is not None
+    assert torch.isfinite(found.ledger.gap).all()
+
+
+def test_scores_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = conserva.load("sentiment")
+    method = find("a-last")
+
+    def broken(*given: Any) -> Any:
+        found = method.apply(*given)
+        return dataclasses.replace(found, scores={name: one * math.nan for name, one in found.scores.items()})
+
+    monkeypatch.setattr(sys.modules["conserva.explain"], "find", lambda _: dataclasses.replace(method, apply=broken))
+    with pytest.raises(conserva.Error, match="a-last gives scores that are nan or inf on this model"):
+        conserva.explain(task, "a joy.", method="a-last")
+
+
+def test_a_word_begins_where_a_space_is_part_of_a_broken_character() -> None:
+    texts = ["I", " like", "Ġ\u00d7", "©", "לו", " and", "ĠðŁ", "ĺĢ", "▁x"]
+    assert words_of(texts, [False] * len(texts)) == (0, 1, 2, 2, 2, 3, 4, 4, 5)
+
+
+def test_a_function_is_no_target_of_explain() -> None:
+    with pytest.raises(conserva.Error, match="is a function, which"):
+        conserva.explain(conserva.load("sentiment"), "a joy.", lambda output: output.logits[:, 0])
+
+
+def test_a_model_of_images_and_texts_says_that_it_wants_labels(tmp_path: Path) -> None:
+    text = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 8, "patch_size": 4}
+    config = CLIPConfig(text_config={**text, **heads}, vision_config={**vision, **heads}, projection_dim=8)
+    CLIPModel(config).save_pretrained(tmp_path)
+    with pytest.raises(conserva.Error, match=r"compares images with texts, say with which: .*labels="):
+        conserva.load(tmp_path)

@@ -160,7 +160,7 @@ def test_bad_inputs_are_refused(task: Tokens, given: Any, says: str) -> None:
 
 def test_a_word_that_was_cut_off_is_refused(task: Tokens) -> None:
     long = "good " * 300 + "film"
-    assert len(task.encode((long, "good"), truncate=True)) == task.longest
+    assert len(task.encode((long, 7), truncate=True)) == task.longest
     with pytest.raises(conserva.Error, match="cut off with its end"):
         task.encode((long, "film"), truncate=True)
 
@@ -198,3 +198,9 @@ def test_evaluation_and_audit_take_words(task: Tokens) -> None:
         conserva.evaluate(task, [((TEXT, "film"), "O"), "a joy."], ["exact"])
     audit = conserva.audit(task, (TEXT, "film"), "B-PER", rules="exact")
     assert abs(audit.gap) < 1e-10 * max(1, abs(audit.output))
+
+
+def test_a_word_that_stands_twice_is_asked_for_by_its_number(task: Tokens) -> None:
+    with pytest.raises(conserva.Error, match=r"word='joy' stands 2 times .* that is meant, as 1 or 3"):
+        conserva.explain(task, ("a joy of joy", "joy"))
+    assert conserva.explain(task, ("a joy of joy", 3)).output

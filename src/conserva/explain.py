@@ -93,6 +93,8 @@ def explain(
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     target = plain(target)
+    if callable(target):
+        raise Error(f"target={target!r} is a function, which conserva.relevance takes: give a class, or None.")
     tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
     if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
         raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")

@@ -48,6 +48,11 @@ def head_of(config: Any, source: str, name: str) -> Head:
     if not architectures:
         return HEADS[0]  # as such files were written once; what is missing is said when the weights are there
     known = ", ".join(head.noun for head in (*HEADS, SENTENCES))
+    if hasattr(config, "vision_config") and hasattr(config, "text_config"):
+        raise Error(
+            f"model={name!r} is {' and '.join(architectures)}. If it compares images with texts, say with which: "
+            "conserva.load(..., labels=['a cat', 'a dog'])."
+        )
     raise Error(
         f"model={name!r} is {' and '.join(architectures)}, for which there is no task. It must be one of: {known}. "
         "Fine-tune it for one of these, or call conserva.relevance with the model itself."

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .checks import Checks
+from .checks import Checks, require
 from .errors import Error, NotApplicable
 from .kept import recorded
 from .ledger import Ledger
@@ -151,6 +151,12 @@ def _checked(
     if attribution.logits is None:
         raise Error(f"{type(task.network).__name__} is no classifier: it gives no score for each class.")
     try:
-        return task.joined(inputs, attribution.scores), attribution.logits
+        scores = task.joined(inputs, attribution.scores)
     except NotApplicable as error:
         raise Error(f"{method.name}: {error}") from None
+    if method.name.partition(":")[0] not in RULE_SETS:  # which look for themselves
+        require(
+            torch.isfinite(scores).all(),
+            lambda: Error(f"{method.name} gives scores that are nan or inf on this model: choose another method."),
+        )
+    return scores, attribution.logits

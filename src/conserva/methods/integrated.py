@@ -95,11 +95,13 @@ def ig(
             grads = context.gradient(in_float32(numbers).sum(), list(path.leaves.values()))
             if start == 0:
                 outset = in_float32(numbers.detach())[:samples]
-            each = torch.tensor([weight for _, weight in part])
+            # At the baseline a deep model's gradient may be no number, and it is no part of the sum.
+            skipped = 1 if start == 0 else 0
+            each = torch.tensor([weight for _, weight in part[skipped:]])
             for name, grad in zip(path.leaves, grads, strict=True):
                 if grad is not None:
                     found = in_float32(grad).unflatten(0, (len(part), -1))  # type: ignore[no-untyped-call]
-                    totals[name] += torch.tensordot(each.to(found), found, 1)
+                    totals[name] += torch.tensordot(each.to(found), found[skipped:], 1)
     scores: dict[str, Tensor] = {}
     for name, total in totals.items():
         first = name.partition("#")[0]

@@ -74,6 +74,10 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, given: Any) -> Prompt:
     return Prompt(given, ((0, len(given)),), False)
 
 
+_SPACES = ("Ġ", "▁")
+"""How tokenizers write a space where a token is no whole character, and so is shown as they write it."""
+
+
 def words_of(texts: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
     """Return the word of each token: a word begins after white space, and what is no one's word has none."""
     words: list[int | None] = []
@@ -83,7 +87,7 @@ def words_of(texts: Sequence[str], special: Sequence[bool]) -> tuple[int | None,
             words.append(None)
             begins = True
             continue
-        word += begins or text[:1].isspace()
+        word += begins or text[:1].isspace() or text[:1] in _SPACES
         words.append(word)
         begins = text[-1:].isspace()
     return tuple(words)

@@ -70,8 +70,13 @@ class Tokens(TextAtPlace):
                 f"word={word!r}: the tokenizer of {self.name} does not tell where its tokens stand in a text: give the "
                 "token's number."
             )
-        found = re.search(whole(word), one.text)
-        places = [] if found is None else _overlapping(one, *found.span())
+        found = [_overlapping(one, *match.span()) for match in re.finditer(whole(word), one.text)]
+        places = sorted({each[0] for each in found if each})
+        if len(places) > 1:
+            raise Error(
+                f"word={word!r} stands {len(places)} times in the text beginning {one.text[:40]!r}: give the number of "
+                f"the one that is meant, as {one.words[places[0]]} or {one.words[places[1]]}."
+            )
         if not places:
             raise Error(
                 f"word={word!r} is no word of the text beginning {one.text[:40]!r}, or was cut off with its end: write "
