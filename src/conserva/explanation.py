@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Error
-from .saving import saved
+from .saving import loaded, saved
 from .schema import parsed
 
 SCHEMA = "conserva/explanation/1"
@@ -155,7 +155,7 @@ class Explanation:
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
         """Read an explanation that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))
 
     def show(self) -> None:
         """Print the explanation to the terminal."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from .errors import Error
 from .explanation import Entries, Explanation, Sink
-from .saving import saved
+from .saving import loaded, saved
 from .schema import parsed
 
 SCHEMA = "conserva/generation/1"
@@ -65,10 +66,8 @@ class Generation:
         return [[*step.scores, *[0.0] * (width - len(step.scores))] for step in self.steps]
 
     def row(self, step: int) -> Explanation:
-        """Return why one token was written."""
-        if not -len(self.steps) <= step < len(self.steps):
-            raise Error(f"step={step}: there are {len(self.steps)} written tokens, counted from 0.")
-        one = self.steps[step]
+        """Return why one token was written; -1 is the last."""
+        one = self.steps[self._place("step", step)]
         return self._explanation(one.scores, one.output, one.ledger, repr(one.token), one.probability)
 
     def span(self, first: int, last: int) -> Explanation:
@@ -76,8 +75,10 @@ class Generation:
 
         What a token of the span gave to a later one is the span's own, and stands at its place.
         """
-        if not 0 <= first <= last < len(self.steps):
-            raise Error(f"first={first}, last={last}: choose two of the {len(self.steps)} written tokens, from 0 on.")
+        given = f"first={first!r}, last={last!r}"
+        first, last = self._place("first", first), self._place("last", last)
+        if first > last:
+            raise Error(f"{given}: the first comes after the last. Give them the other way round.")
         chosen = self.steps[first : last + 1]
         scores = tuple(map(sum, itertools.zip_longest(*(one.scores for one in chosen), fillvalue=0.0)))
         ledgers = [one.ledger for one in chosen]
@@ -87,6 +88,17 @@ class Generation:
             entries = Entries(*sums)
         words = "".join(self.features[self.start + first : self.start + last + 1])
         return self._explanation(scores, sum(one.output for one in chosen), entries, repr(words), None)
+
+    def _place(self, name: str, given: int) -> int:
+        """Return which step is meant, counted from the first; negative numbers count from the end, as in a list."""
+        many = len(self.steps)
+        try:
+            place = operator.index(given)  # numbers of numpy and torch are as good
+        except TypeError:
+            place = many
+        if not -many <= place < many:
+            raise Error(f"{name}={given!r}: there are {many} written tokens, counted from 0, or back from -1.")
+        return place % many
 
     def _explanation(
         self,
@@ -141,6 +153,17 @@ class Generation:
         from .views.generation_page import generation_page
 
         return saved(path, {".json": lambda: self.to_json() + "\n", ".html": lambda: generation_page(self)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Generation:
+        """Read a generation that was saved as JSON."""
+        return cls.from_json(loaded(path))
+
+    def show(self) -> None:
+        """Print the generation to the terminal."""
+        from .views.generation_terminal import show_generation
+
+        show_generation(self)
 
 
 def _step(found: Mapping[str, Any]) -> Step:

@@ -18,7 +18,7 @@ from .methods import find, rules_of
 from .passes import INPUTS
 from .relevance import relevance
 from .rules import RULE_SETS
-from .saving import saved
+from .saving import loaded, saved
 from .schema import parsed
 from .targets import plain
 from .tasks.task import Encoded, Task
@@ -101,7 +101,7 @@ class Trace:
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """Read a trace that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))
 
     def show(self) -> None:
         """Print the trace to the terminal."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..coverage import Meeting
-from ..saving import saved
+from ..saving import loaded, saved
 from ..schema import parsed
 
 SCHEMA = "conserva/audit/1"
@@ -152,7 +152,7 @@ class Audit:
     @classmethod
     def load(cls, path: str | Path) -> Audit:
         """Read an audit that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))
 
     def show(self) -> None:
         """Print the audit to the terminal."""

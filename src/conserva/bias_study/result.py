@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..faithfulness.evaluation import Interval
+from ..saving import loaded
 from ..schema import parsed
 
 SCHEMA = "conserva/bias-study/1"
@@ -169,4 +170,4 @@ class BiasStudy:
     @classmethod
     def load(cls, path: str | Path) -> BiasStudy:
         """Read a study that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))

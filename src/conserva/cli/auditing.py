@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import Error
+from ..saving import writing
 from ..tasks import Graph, Image, Task
 from .form import FORM, Commands
 from .given import target_of
@@ -51,6 +52,8 @@ def _audit(given: argparse.Namespace) -> None:
 
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")
+    if given.max_gap is not None and not given.max_gap >= 0:  # nan is neither
+        raise Error(f"--max-gap {given.max_gap:g} is no share of an output: give 0 or more, as 1e-3.")
     task = load(given.name or given.model or "sentiment")
     _check_is_asked_in_text(task, given.text)
     target = target_of(given.target, task)
@@ -69,12 +72,14 @@ def _audit(given: argparse.Namespace) -> None:
     if given.html:
         from ..views.audit_report import report
 
-        given.html.write_text(report(audits), encoding="utf-8")
+        with writing(given.html):
+            given.html.write_text(report(audits), encoding="utf-8")
         print(f"wrote {given.html}", file=sys.stderr)
     if given.png:
         from ..views.waterfall import draw_waterfall
 
-        draw_waterfall(audits, given.png)
+        with writing(given.png):
+            draw_waterfall(audits, given.png)
         print(f"wrote {given.png}", file=sys.stderr)
     last = audits[-1]
     if given.max_gap is not None and not last.relative_gap() <= given.max_gap:

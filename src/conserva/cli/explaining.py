@@ -13,6 +13,7 @@ from ..errors import Error
 from ..explanation import Explanation
 from ..generation import LOG_PROBABILITY, LOGIT
 from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
+from ..saving import writing
 from ..tasks import Causal, Seq2Seq, Task
 from .form import FORM, Commands, add_model, refuse
 from .given import add_inputs, aimed, as_read, inputs_of, target_of
@@ -213,10 +214,12 @@ def _write(found: Sequence[Explanation], given: argparse.Namespace, refused: Map
     if given.html:
         from ..views.html import page
 
-        given.html.write_text(page(found, refused), encoding="utf-8")
+        with writing(given.html):
+            given.html.write_text(page(found, refused), encoding="utf-8")
         print(f"wrote {given.html}", file=sys.stderr)
     if given.png:
         from ..views.figure import draw
 
-        draw(found, given.png)
+        with writing(given.png):
+            draw(found, given.png)
         print(f"wrote {given.png}", file=sys.stderr)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import Error
 from ..loading import BUNDLED
+from ..saving import PICTURES, check_file, check_folder
 from ..training.recipe import EMBEDDINGS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -35,6 +37,19 @@ def refuse(what: str, given: argparse.Namespace, *options: str) -> None:
         if value:
             said = "" if value is True else f" {str(value)!r}"
             raise Error(f"--{name.replace('_', '-')}{said} says nothing about {what}: leave it out.")
+
+
+def check_outputs(given: argparse.Namespace) -> None:
+    """Raise if what a command shall write has no place to go: before anything is computed, which may take long."""
+    for name in ("html", "png"):
+        path: Path | None = getattr(given, name, None)
+        if path is not None:
+            check_file(path, f"--{name} {path}")
+            if name == "png" and path.suffix.lower() not in PICTURES:
+                raise Error(f"--png {path} ends in {path.suffix!r}: choose .png, .svg or .pdf.")
+    out: Path | None = getattr(given, "out", None)
+    if out is not None:
+        check_folder(out, f"--out {out}")
 
 
 def device_of(name: str) -> str:

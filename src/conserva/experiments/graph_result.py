@@ -10,6 +10,7 @@ from typing import Any
 
 from ..explanation import Explanation
 from ..faithfulness.evaluation import Evaluation
+from ..saving import loaded
 from ..schema import parsed
 from .result import shortened
 
@@ -114,4 +115,4 @@ class GraphResult:
     @classmethod
     def load(cls, path: str | Path) -> GraphResult:
         """Read a result that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..explanation import Explanation
 from ..faithfulness.evaluation import Evaluation
+from ..saving import loaded
 from ..schema import parsed
 
 SCHEMA = "conserva/text-experiment/1"
@@ -79,7 +80,7 @@ class TextResult:
     @classmethod
     def load(cls, path: str | Path) -> TextResult:
         """Read a result that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))
 
 
 def shortened(value: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..saving import loaded
 from ..schema import parsed
 
 SCHEMA = "conserva/evaluation/1"
@@ -126,7 +127,7 @@ class Evaluation:
     @classmethod
     def load(cls, path: str | Path) -> Evaluation:
         """Read an evaluation that was saved as JSON."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(loaded(path))
 
     def show(self) -> None:
         """Print the table to the terminal."""
