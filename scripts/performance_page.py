@@ -305,6 +305,7 @@ def throughput(found: Found) -> list[str]:
         "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. "
         "Multiples are of it. `replayed` is `replay=True`: batches of a shape that comes often run as a CUDA graph.",
         table(["", *map(_stream, streams)], rows),
+        *([found["remark"]] if "remark" in found else []),
     ]  # fmt: skip
 
 

@@ -68,6 +68,13 @@ def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
         head_of(BertConfig(architectures=["LlavaForConditionalGeneration"]), str(tmp_path), "m")
 
 
+def test_a_gguf_file_says_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr("conserva.loading.find_spec", lambda name: None if name == "accelerate" else name)
+    with pytest.raises(conserva.Error, match=r"some\.gguf' is read by gguf and accelerate: .*conserva\[gguf\]"):
+        conserva.load(tmp_path / "some.gguf")
+
+
 def test_a_gguf_file_that_is_not_there() -> None:
     with pytest.raises(conserva.Error, match=r"'no\.gguf' does not exist"):
         conserva.load("no.gguf")

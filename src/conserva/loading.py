@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def load(name: str | Path = BUNDLED, *, labels: Sequence[str] | None = None, tru
     source = source_of(name)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if source.endswith(GGUF):
+        if not all(map(find_spec, ("gguf", "accelerate"))):
+            raise Error(f"model={str(name)!r} is read by gguf and accelerate: pip install 'conserva[gguf]'.")
         source, options["gguf_file"] = str(Path(source).parent), Path(source).name
     try:
         with quiet_loading():
