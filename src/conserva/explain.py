@@ -61,7 +61,7 @@ def explain(
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
-    replay: bool = False,
+    replay: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain one input, or many.
@@ -84,9 +84,8 @@ def explain(
         How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
         what suits the device. A batch that does not fit into memory is halved.
     replay
-        Whether, on a GPU, batches of a shape that comes often are recorded as a CUDA graph, which stays with the model,
-        and replayed, which takes Python's share away. For rule sets, and for models that never wait for their own
-        numbers. Hooks on the model run while it is recorded, and not in a replay.
+        Whether, on a GPU, a rule set's batches of a shape that comes often may be recorded as a CUDA graph, which stays
+        with the model and holds memory, and replayed without Python, where that gives the very same numbers.
     progress
         Called with the number of inputs done, after every batch.
     """

@@ -2,7 +2,7 @@
 
 A recording reads the weights where they lay, and does what Python did when it was made. So it goes when the weights lie
 elsewhere, and is looked up by all that a model's modules hold beside them and by torch's own switches: whoever turns an
-adapter off, adds a hook or works under autocast gets another one.
+adapter off gets another one. Where someone watches the model run, by a hook, say, Python runs as it always does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torchs_own
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
+from .operations.remembered import is_recording
 from .recording import Recorder
 
 MOST_STATES = 64
@@ -30,12 +33,15 @@ _DICTS = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list, tuple, set, frozenset})
 _NOT_ASKED = frozenset({
     "config", "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_is_full_backward_hook",
-    "_backward_hooks", "_backward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called",
-    "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
     "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 })  # fmt: skip
 """What modules hold that a forward pass does not look at, or that is looked at by itself."""
-_OWN = __name__.partition(".")[0] + "."
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_NOT_WATCHING = (__name__.partition(".")[0] + ".", "transformers.utils.output_capturing")
+"""Whose hooks are not in the way: ours, which belong to a pass in another thread; and those that collect the states
+that a Hugging Face model is asked for, which are a part of what it computes."""
 
 
 class Recorded(NamedTuple):
@@ -65,7 +71,12 @@ class Kept:
 
 
 def recorded(model: nn.Module) -> Recorded | None:
-    """Return where a model is recorded; None where it cannot be: several devices, no GPU, or float16."""
+    """Return where a model is recorded.
+
+    None where it cannot be, on several devices, without a GPU or in float16; or where someone watches it run.
+    """
+    if not _may_be_recorded(model) or _is_watched():
+        return None
     weights: list[Hashable] = []
     settings: list[Any] = [*_switches()]
     parts: set[tuple[torch.device, bool]] = set()
@@ -79,6 +90,8 @@ def recorded(model: nn.Module) -> Recorded | None:
         for one in own["_buffers"].values():
             if one is not None:
                 weights += _place(one)
+        if any(own[kind] for kind in _HOOKS) and any(map(_watches, (h for kind in _HOOKS for h in own[kind].values()))):
+            return None
         settings.append(type(module))
         for name, value in own.items():
             if type(value) in _PLAIN:  # most are, and a call for each would take longer than all else here
@@ -119,9 +132,8 @@ def _describe(value: Any, found: list[Any], deep: int) -> None:
         found.append(value)
     elif kind in _DICTS and deep:
         for key, one in value.items():
-            if not _is_ours(one):
-                _describe(key, found, deep - 1)
-                _describe(one, found, deep - 1)
+            _describe(key, found, deep - 1)
+            _describe(one, found, deep - 1)
     elif isinstance(value, Tensor):
         found += _place(value)
     elif isinstance(value, nn.Module) or callable(value) or not deep:
@@ -135,16 +147,30 @@ def _describe(value: Any, found: list[Any], deep: int) -> None:
         _describe(getattr(value, "__dict__", None), found, deep - 1)
 
 
-def _is_ours(value: Any) -> bool:
-    """Return whether something is a hook of ours, which belongs to a pass in another thread."""
-    return isinstance(value, FunctionType) and value.__module__.startswith(_OWN)
+def _watches(hook: Any) -> bool:
+    """Return whether a hook is there to see a model run, or to change what it does."""
+    return not (isinstance(hook, FunctionType) and hook.__module__.startswith(_NOT_WATCHING))
+
+
+def _may_be_recorded(model: nn.Module) -> bool:
+    """Return whether it is worth a closer look: a model on a CPU, as most are, costs nothing."""
+    return any(one.is_cuda for one in itertools.islice(model.parameters(), 1))
+
+
+def _is_watched() -> bool:
+    """Return whether whatever runs now is seen by someone's mode or hooks, cast on the way, or recorded already."""
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = [mode for mode in stack if type(mode) is not DeviceContext]
+    hooks = any(getattr(torchs_own, f"_global{kind}") for kind in _HOOKS)
+    saving = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    casts = torch.is_autocast_enabled("cuda")  # which keeps casts of weights, and lets go of them
+    return bool(modes or hooks or saving or casts or torch._C._len_torch_dispatch_stack() or is_recording())
 
 
 def _switches() -> Iterator[Hashable]:
     """Yield what decides, beside a model, which kernels run."""
-    yield torch.is_autocast_enabled("cuda")
-    yield torch.get_autocast_dtype("cuda")
     yield torch.get_default_dtype()
+    yield torch.get_default_device()
     yield torch.get_float32_matmul_precision()
     yield torch.are_deterministic_algorithms_enabled()
     yield torch.is_inference_mode_enabled()
@@ -152,8 +178,6 @@ def _switches() -> Iterator[Hashable]:
     yield from (cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
     yield from (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
     yield cuda.cudnn_sdp_enabled()
-    yield tuple(map(id, torchs_own._global_forward_hooks.values()))
-    yield tuple(map(id, torchs_own._global_forward_pre_hooks.values()))
 
 
 _of_models: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()

@@ -66,7 +66,7 @@ def launched(
 ) -> Iterator[Batch]:
     """Yield batches that are explained, each as soon as the next is on its way: so the device never waits.
 
-    A batch that does not fit into memory is halved. With `replay`, those of a shape that comes often are replayed.
+    A batch that does not fit into memory is halved. With `replay`, those of a shape that comes often may be replayed.
     """
     replays = _replays(task, method) if replay else None
     waiting, last = deque(batches), None

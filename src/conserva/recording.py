@@ -1,14 +1,15 @@
 """The same computation on batches of one shape, again and again: recorded as a CUDA graph, replayed without Python.
 
 A short batch keeps a GPU busy for less time than Python takes to launch its kernels. A graph launches them all at once.
-A recording is made of a shape that came several times, and trusted after it gave the same numbers as the plain
-computation on a batch that it was not made of.
+A recording is made of a shape that came several times and left the device waiting, and trusted after it gave the very
+same numbers, bit for bit, as the plain computation on a batch that it was not made of.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -29,13 +30,19 @@ MOST_SHAPES = 1024
 MOST = 32
 """How many shapes are recorded: each holds memory for as long as its recorder lives."""
 
-CLOSE = {torch.float32: 2e-2, torch.float64: 1e-6}
-"""How far a replay may be from the plain computation, as a share of the largest number: scores are in float32 also
-where the model is in bfloat16, and other kernels may be chosen."""
+MOST_MEMORY = 1 / 16
+"""From which share of the device's memory on, held by recordings, no more are made."""
+
+BEHIND = 0.25
+"""How long the device may still work when Python is done, as a share of Python's time: beyond, Python is no hindrance,
+and there is nothing to gain."""
 
 
 class Recording(Protocol):
     """A computation that can be run again on other numbers of the same shape."""
+
+    bytes: int
+    """The memory that it holds on the device."""
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         """Return what the computation makes of the inputs."""
@@ -49,15 +56,17 @@ class Graph:
         self._room = room
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(room.stream.device):
-            before = torch.cuda.current_stream()
+            stream = torch.cuda.current_stream()
             try:
                 # Other threads may go on with their own work meanwhile; the backward pass runs in one.
                 with torch.cuda.graph(
                     self._graph, pool=room.pool, stream=room.stream, capture_error_mode="thread_local"
                 ):
+                    before = torch.cuda.memory_reserved()
                     self._outputs = compute(self._inputs)
+                    self.bytes = torch.cuda.memory_reserved() - before
             finally:
-                torch.cuda.set_stream(before)  # where a failed capture leaves torch elsewhere
+                torch.cuda.set_stream(stream)  # where a failed capture leaves torch elsewhere
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         with self._room.turn(), torch.no_grad():
@@ -73,7 +82,14 @@ class Room:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
+        self.most_bytes = MOST_MEMORY * torch.cuda.get_device_properties(device).total_memory
         self._lock, self._last = threading.Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def behind(self) -> float:
+        """Wait until the device has done what was launched, and return how many seconds that took."""
+        start = time.perf_counter()
+        torch.cuda.current_stream(self.stream.device).synchronize()
+        return time.perf_counter() - start
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -98,6 +114,7 @@ class Recorder:
     ) -> None:
         self._device, self._record, self._make_room = device, record, room
         self._came: Counter[Hashable] = Counter()
+        self._unfit: set[Hashable] = set()
         self._waiting: dict[Hashable, tuple[Recording, Mapping[str, Tensor]]] = {}
         self._trusted: dict[Hashable, Recording] = {}
         self._seen: defaultdict[Hashable, Remembered] = defaultdict(Remembered)
@@ -121,16 +138,19 @@ class Recorder:
             with self._seen[key].during():
                 return compute(given)
 
+        start = time.perf_counter()
         found = noted(inputs)
+        took = time.perf_counter() - start
         with self._lock:
             if len(self._came) == MOST_SHAPES:
                 self._came.clear()
+                self._unfit.clear()
                 self._seen.clear()
             self._came[key] += 1
             if key in self._waiting:
                 self._compare(key, inputs, found)
             elif self._is_worth(key):
-                self._make(key, noted, inputs)
+                self._make(key, noted, inputs, took)
         return found, False
 
     @property
@@ -144,22 +164,30 @@ class Recorder:
             self._trusted, self._waiting, self._room, self._gave_up = {}, {}, None, True
             self.notes.clear()
             self._came.clear()
+            self._unfit.clear()
             self._seen.clear()
 
     def _is_worth(self, key: Hashable) -> bool:
-        """Return whether a recording is to be made."""
-        many = len(self._trusted) + len(self._waiting) >= MOST
-        return self._came[key] > AFTER and not (many or self._gave_up or key in self._trusted)
+        """Return whether to think about a recording."""
+        if self._came[key] <= AFTER or self._gave_up or key in self._trusted or key in self._unfit:
+            return False
+        made = [*self._trusted.values(), *(recording for recording, _ in self._waiting.values())]
+        held = sum(recording.bytes for recording in made)
+        return len(made) < MOST and (self._room is None or held < self._room.most_bytes)
 
-    def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor]) -> None:
-        """Record a computation; if that fails, never try again: a model may wait for its own numbers.
+    def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], took: float) -> None:
+        """Record a computation that took Python so long, if that is what the device waits for.
 
-        One at a time in a process: torch has no place for two.
+        If it fails, never try again: a model may wait for its own numbers. One at a time in a process: torch has no
+        place for two.
         """
         try:
+            self._room = self._room or self._make_room(self._device)
+            if self._room.behind() > BEHIND * took:
+                self._unfit.add(key)
+                return
             with _one_at_a_time:
                 self.is_recording = True
-                self._room = self._room or self._make_room(self._device)
                 self._waiting[key] = (self._record(compute, inputs, self._room), _copied(inputs))
         except Exception:
             self.drop()
@@ -173,14 +201,15 @@ class Recorder:
             if all(torch.equal(inputs[name], x) for name, x in own.items()):
                 return  # one that knows nothing but these would agree too
             replayed = recording.replay(inputs)
-            agrees = len(found) == len(replayed) and all(map(_are_close, found, replayed))
+            agrees = len(found) == len(replayed) and all(map(_are_the_same, found, replayed))
         except Exception:  # out of memory, say: what was found stands
-            agrees = False
+            self.drop()
+            return
+        del self._waiting[key]
         if agrees:
-            del self._waiting[key]
             self._trusted[key] = recording
         else:
-            self.drop()
+            self._unfit.add(key)  # other kernels were chosen, or it does not follow its inputs
 
 
 _one_at_a_time = threading.Lock()
@@ -190,10 +219,5 @@ def _copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: x.detach().clone() for name, x in inputs.items()}
 
 
-def _are_close(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if not a.is_floating_point() or not a.numel():
-        return torch.equal(a, b)
-    largest = float(a.abs().max())
-    return bool((a - b).abs().max() <= CLOSE.get(a.dtype, 2e-2) * largest)
+def _are_the_same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a, b)

@@ -66,7 +66,7 @@ def relevance(
     batch_dim: int = 0,
     trusted: Collection[str] = (),
     checkpoint: str = AUTO,
-    replay: bool = False,
+    replay: bool = True,
 ) -> Relevance | list[Relevance]:
     """Split a model's output among its inputs.
 
@@ -97,9 +97,9 @@ def relevance(
         what is smaller; "offload", where the rest goes to the host's memory; or "auto": whole while there is room, then
         leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
     replay
-        Whether, on a GPU, inputs of a shape and a target that come often are recorded as a CUDA graph and replayed:
-        Python's share, most of the time of a short input, is gone. The graphs stay with the model, and hold memory. For
-        models that never wait for their own numbers; hooks run while a graph is recorded, and not in a replay.
+        Whether, on a GPU, inputs of a shape and a target that come often may be recorded as a CUDA graph and replayed:
+        Python's share, most of the time of a short input, is gone. That is done where the numbers are the very same,
+        bit for bit, and nobody watches the model run, as hooks do. Graphs stay with the model, and hold memory.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")

@@ -1,0 +1,175 @@
+"""What recordings take for granted about a model: whoever changes it gets another, whoever watches it gets none."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import conserva
+import tiny
+from conserva import kept
+from conserva.hooks import hooked
+from conserva.recording import AFTER, Recorder
+from test_recording import Idle, Tape, record_by
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a switch": lambda model: setattr(model.bert.encoder.layer[1].attention.self, "is_decoder", True),
+    "a hook": lambda model: model.bert.register_forward_hook(lambda *_: None),
+    "the configuration": lambda model: setattr(model.config, "chunk_size_feed_forward", 7),
+    "labels": lambda model: model.config.id2label.update({0: "b", 1: "a"}),
+    "a dict": lambda model: model.bert.scaling.update(default=3.0),
+    "a nested list": lambda model: model.bert.nested[0].append(2),
+    "an object's": lambda model: setattr(model.bert.args, "scale", 3.0),
+    "a type": lambda model: setattr(model.bert, "kind", torch.bfloat16),
+    "a tensor that is no buffer": lambda model: setattr(model.bert, "table", torch.ones(3)),
+    "a function": lambda model: setattr(model.bert, "act", torch.tanh),
+    "the forward of one module": lambda model: setattr(model.bert, "forward", lambda **given: None),
+    "a weight turned in place": lambda model: setattr(model.bert.square, "data", model.bert.square.data.t()),
+    "training": lambda model: model.bert.train(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_was_changed_is_another(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model: Any = tiny.bert()
+    model.bert.scaling, model.bert.nested, model.bert.args = {"default": 1.0}, [[1]], SimpleNamespace(scale=1.0)
+    model.bert.kind, model.bert.table, model.bert.act = torch.float32, torch.ones(3), torch.relu
+    model.bert.square = torch.nn.Parameter(torch.randn(3, 3))
+    before = kept.recorded(model)
+    assert kept.recorded(model) == before
+    CHANGES[change](model)
+    assert kept.recorded(model) != before
+
+
+def _global_hook() -> Any:
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    return contextlib.closing(SimpleNamespace(close=handle.remove))
+
+
+@contextlib.contextmanager
+def _autocast() -> Iterator[None]:
+    torch.set_autocast_enabled("cuda", True)  # as torch.autocast does where there is a GPU
+    yield
+    torch.set_autocast_enabled("cuda", False)
+
+
+@contextlib.contextmanager
+def _precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        lambda: sdpa_kernel(SDPBackend.MATH),
+        torch.inference_mode,
+        _precision,
+        lambda: torch.device("meta"),
+    ],
+    ids=["sdpa", "inference", "precision", "default device"],
+)
+def test_so_is_one_under_other_switches(switch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    before = kept.recorded(model)
+    with switch():
+        assert kept.recorded(model) != before
+    assert kept.recorded(model) == before
+
+
+def test_hooks_of_a_pass_in_another_thread_are_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    before, met = kept.recorded(model), []
+    with hooked(after=[(model.bert, lambda *_: None)]):
+        other = threading.Thread(target=lambda: met.append(kept.recorded(model)))
+        other.start()
+        other.join()
+    assert met == [before]
+
+
+class Watch(TorchFunctionMode):
+    """A mode of the user's, which sees every call."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class Deeper(TorchDispatchMode):
+    """One that sees every kernel."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "watching",
+    [_autocast, _global_hook, Watch, Deeper, lambda: saved_tensors_hooks(lambda x: x, lambda x: x)],
+    ids=["autocast", "hook of all", "function mode", "dispatch mode", "saved tensors"],
+)
+def test_a_model_that_is_watched_runs_as_always(watching: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    before = kept.recorded(model)
+    with watching():
+        assert kept.recorded(model) is None
+    assert before is not None
+    assert kept.recorded(model) == before
+
+
+@pytest.mark.parametrize("hook", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
+def test_so_does_one_with_hooks(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    handle = getattr(model.bert.encoder, f"register_{hook}")(lambda *_: None)
+    assert kept.recorded(model) is None
+    handle.remove()
+    assert kept.recorded(model) is not None
+
+
+def test_a_hook_sees_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model, seen = tiny.bert(), []
+    for seed in range(AFTER + 4):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0)
+    model.bert.encoder.register_forward_hook(lambda *_: seen.append(1))
+    for seed in range(AFTER + 4):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0)
+    assert len(seen) == AFTER + 4
+
+
+def test_hidden_states_are_asked_for_by_hooks_that_are_no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    model(**tiny.tokens(), output_hidden_states=True)
+    assert kept.recorded(model) is not None
+
+
+def test_a_recording_makes_no_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    monkeypatch.setattr(kept, "is_recording", lambda: True)
+    assert kept.recorded(tiny.bert()) is None
+
+
+def test_a_model_that_changes_with_every_call_is_given_up() -> None:
+    recorder = Recorder(torch.device("cuda"), record=Tape, room=Idle)
+    one = kept.Kept((), recorder)
+    numbers = [one.number((i,)) for i in range(3 * kept.MOST_STATES)]
+    assert len(set(numbers)) == len(numbers)
+    assert len(one._states) <= kept.MOST_STATES
+    for i in range(AFTER + 4):
+        assert not recorder.run(None, {"x": torch.full((3,), float(i))}, lambda inputs: [inputs["x"]])[1]
