@@ -91,41 +91,44 @@ def autolrp(subject: Subject) -> Tensor:
     return x.relevance.sum(-1)  # type: ignore[no-any-return]
 
 
-def replayed(subject: Subject, rules: str, ledger: bool = False) -> Callable[[], Tensor]:
-    """Return an explanation by conserva's replays: each call reads the tokens in another order, as real ones differ.
+def ours(subject: Subject, rules: str, ledger: bool = False, warm: bool = True) -> Callable[[], Tensor]:
+    """Return an explanation by conserva as a loop over inputs has it: each call reads the tokens in another order.
 
-    A replay is trusted after it agreed with the plain pass on tokens that it was not recorded with, so the first calls
-    do that.
+    What comes often is recorded, and replayed after that agreed with the plain pass on tokens that it was not recorded
+    with. The first calls do that, before any is timed, unless it is not to be `warm`.
     """
     orders = [{**subject.inputs, "input_ids": subject.inputs["input_ids"].roll(i, 1).contiguous()} for i in range(8)]
     following = itertools.cycle(orders)
-
-    def explained() -> Tensor:
-        how: dict[str, Any] = {"rules": rules, "ledger": ledger, "replay": True}
-        found: Relevance = conserva.relevance(subject.model, next(following), subject.place, **how)
-        return found.scores().detach()
-
-    warm: list[int] = []
+    waiting = len(orders) if warm else 0
 
     def run() -> Tensor:
-        while len(warm) < len(orders):
-            warm.append(1)
-            explained()
-        return explained()
+        nonlocal waiting
+        while waiting:
+            waiting -= 1
+            relevance(subject, rules, ledger, inputs=next(following))
+        return relevance(subject, rules, ledger, inputs=next(following)).scores().detach()
 
     return run
 
 
-def relevance(subject: Subject, rules: str, ledger: bool = False, checkpoint: str = "auto") -> Relevance:
+def relevance(
+    subject: Subject,
+    rules: str,
+    ledger: bool = False,
+    checkpoint: str = "auto",
+    replay: bool = True,
+    inputs: Mapping[str, Tensor] | None = None,
+) -> Relevance:
     """Explain by conserva; what does not fit under any plan is out of memory, as everyone else has it."""
-    how: dict[str, Any] = {"rules": rules, "ledger": ledger, "checkpoint": checkpoint}
+    how: dict[str, Any] = {"rules": rules, "ledger": ledger, "checkpoint": checkpoint, "replay": replay}
     try:
-        return conserva.relevance(subject.model, subject.inputs, subject.place, **how)  # type: ignore[no-any-return]
+        return conserva.relevance(subject.model, inputs or subject.inputs, subject.place, **how)  # type: ignore[no-any-return]
     except conserva.Error as error:
         if "does not fit into the memory" not in str(error):
             raise
     raise torch.OutOfMemoryError(f"conserva {rules}")
 
 
-def ours(subject: Subject, rules: str, ledger: bool = False, checkpoint: str = "auto") -> Tensor:
-    return relevance(subject, rules, ledger, checkpoint).scores().detach()
+def first_call(subject: Subject, rules: str, ledger: bool = False, checkpoint: str = "auto") -> Tensor:
+    """Explain by conserva with nothing recorded, as the first inputs of a shape are."""
+    return relevance(subject, rules, ledger, checkpoint, replay=False).scores().detach()

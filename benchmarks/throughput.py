@@ -98,13 +98,13 @@ def batches(model: nn.Module, batch: int, tokens: int, device: torch.device) -> 
         GI: partial(ways.gradient_times_input, subject),
         "captum": partial(ways.captum, subject),
         "autolrp": partial(ways.autolrp, subject),
-        "conserva gi": partial(ways.ours, subject, "gi"),
-        "conserva ah+ln": partial(ways.ours, subject, "ah+ln"),
-        "conserva exact": partial(ways.ours, subject, "exact"),
-        "conserva ah+ln, with the ledger": partial(ways.ours, subject, "ah+ln", ledger=True),
-        "conserva ah+ln, replayed": ways.replayed(subject, "ah+ln"),
-        "conserva exact, replayed": ways.replayed(subject, "exact"),
-        "conserva exact, replayed, with the ledger": ways.replayed(subject, "exact", ledger=True),
+        "conserva gi": ways.ours(subject, "gi"),
+        "conserva ah+ln": ways.ours(subject, "ah+ln"),
+        "conserva exact": ways.ours(subject, "exact"),
+        "conserva exact, with the ledger": ways.ours(subject, "exact", ledger=True),
+        "conserva ah+ln, first calls": partial(ways.first_call, subject, "ah+ln"),
+        "conserva exact, first calls": partial(ways.first_call, subject, "exact"),
+        "conserva exact, with the ledger, first calls": partial(ways.first_call, subject, "exact", ledger=True),
     }
 
 
@@ -139,7 +139,7 @@ def streamed(
     recording = Recording(model, tokenizer)
     conserva.explain(recording, texts, target=TARGET)
     ready = list(recording.made)
-    task = conserva.Text(model, tokenizer, "BERT")
+    explain = partial(conserva.explain, conserva.Text(model, tokenizer, "BERT"), texts, target=TARGET)
 
     def explained(inputs: dict[str, Tensor]) -> list[list[float]]:
         return ways.gradient_times_input(subject_of(model, frozen, inputs)).tolist()  # type: ignore[no-any-return]
@@ -157,12 +157,11 @@ def streamed(
     contenders = {
         "GI, batches ready": from_batches,
         "GI, from texts": from_texts,
-        "conserva.explain ah+ln": partial(conserva.explain, task, texts, target=TARGET),
-        "conserva.explain exact": partial(conserva.explain, task, texts, target=TARGET, method="exact"),
-        "conserva.explain ah+ln, replayed": partial(conserva.explain, task, texts, target=TARGET, replay=True),
-        "conserva.explain exact, replayed": partial(
-            conserva.explain, task, texts, target=TARGET, method="exact", replay=True
-        ),
+        **{f"conserva.explain {rules}": partial(explain, method=rules) for rules in ("ah+ln", "exact")},
+        **{
+            f"conserva.explain {rules}, replay=False": partial(explain, method=rules, replay=False)
+            for rules in ("ah+ln", "exact")
+        },
     }
     found = timing.compare(contenders, rounds, device)
     per_second(found, count)

@@ -95,9 +95,7 @@ def long_context(found: Found) -> list[str]:
     rows, model = found["rows"], found["model"]
     columns = ["forward", GI, "detach only", "captum", "autolrp", OURS, f"{OURS}, recompute", EXACT]
     columns += [f"{EXACT}, with the ledger"]
-    columns += [
-        name for name in (f"{OURS}, replayed", f"{EXACT}, replayed") if any(name in row["contenders"] for row in rows)
-    ]
+    columns += [f"{OURS}, first calls", f"{EXACT}, first calls"]
     cells = [
         [f"{row['tokens']:,}", *(_cell(row["contenders"].get(name), row["contenders"].get(GI)) for name in columns)]
         for row in rows
@@ -109,7 +107,8 @@ def long_context(found: Found) -> list[str]:
         f"{model['dtype']}: {model['layers']} layers, {heads} heads of {size}, {key_heads} for keys and values; batch "
         f"1. {_made_with(found['machine'])} `detach only` is the AH- and LN-rule as one writes them by hand, by "
         "detaching; captum and autolrp are used as their documents show. `recompute` keeps as little as it can. "
-        "`replayed` is `relevance(..., replay=True)` on tokens that differ from call to call, once it is trusted.",
+        "Every call of conserva reads other tokens, as in a loop: where Python is what takes the time, its calls are "
+        "replayed as a CUDA graph, bit for bit the same. `first calls` are those before, or with `replay=False`.",
         table(["tokens", *columns], cells),
         *_verdicts(rows),
         *_reasons([row["contenders"] for row in rows]),
@@ -153,14 +152,13 @@ def _verdicts(rows: Sequence[Found]) -> list[str]:
         if alone:
             said.append(f"at {listed(alone)} tokens it runs out of memory and `ah+ln` does not")
         lines.append(f"- **{other}.** {'; '.join(said)}.")
-    for rules in ("ah+ln", "exact"):
-        name = f"conserva {rules}, replayed"
-        both = [(row["tokens"], row["contenders"]) for row in rows if "ms" in row["contenders"].get(name, {})]
+    for name in (EXACT, f"{OURS}, first calls", f"{EXACT}, first calls"):
+        both = [row for row in rows if all("ms" in row["contenders"].get(one, {}) for one in (name, GI))]
         if both:
-            times = [each[name]["ms"] / each[GI]["ms"] for _, each in both]
+            times = [row["contenders"][name]["ms"] / row["contenders"][GI]["ms"] for row in both]
             lines.append(
-                f"- **`{rules}`, replayed.** With `replay=True` it takes {_span(times)} times the time of GI at "
-                f"{both[0][0]:,} to {both[-1][0]:,} tokens."
+                f"- **{name.removeprefix('conserva ')}.** {_span(times)} times the time of GI at "
+                f"{both[0]['tokens']:,} to {both[-1]['tokens']:,} tokens."
             )
     far = [row["distance from detach only"] for row in rows if "distance from detach only" in row]
     if far:
@@ -303,9 +301,8 @@ def throughput(found: Found) -> list[str]:
         *_reasons([found[kind]["contenders"] for kind in kinds]),
         "`conserva.explain` on many texts, against plain loops over the same padded batches: texts a second. It starts "
         "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. "
-        "Multiples are of it. `replayed` is `replay=True`: batches of a shape that comes often run as a CUDA graph.",
+        "Multiples are of it. Batches of a shape that came before run as a CUDA graph, unless `replay=False` is given.",
         table(["", *map(_stream, streams)], rows),
-        *([found["remark"]] if "remark" in found else []),
     ]  # fmt: skip
 
 
