@@ -22,6 +22,8 @@ from conserva.hooks import hooked
 from conserva.recording import AFTER, Recorder
 from test_recording import Idle, Tape, record_by
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 CHANGES: dict[str, Callable[[Any], object]] = {
     "a switch": lambda model: setattr(model.bert.encoder.layer[1].attention.self, "is_decoder", True),
     "a hook": lambda model: model.bert.register_forward_hook(lambda *_: None),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from torch import Tensor
 
 import conserva
 from conserva import kept, launches, recording
-from conserva.recording import AFTER, Compute, Recorder
+from conserva.recording import AFTER, Compute, Recorder, others_at_work
 
 GPU = torch.device("cuda")
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 class Idle:
@@ -189,7 +191,7 @@ def test_many_threads_at_once() -> None:
         start.wait()
         for i in range(60):
             x = torch.full((3,), float(own * 100 + i))
-            found, _ = recorder.run(i % 3, {"x": x}, double)
+            found, _ = recorder.run(i % 3, {"x": x}, double, among_others=True)
             if not torch.equal(found[0], 2 * x):
                 wrong.append((own, i))
             if (own, i) == (0, 50):
@@ -201,6 +203,42 @@ def test_many_threads_at_once() -> None:
     for one in threads:
         one.join()
     assert wrong == []
+
+
+@contextlib.contextmanager
+def another_thread(target: Any = None) -> Iterator[threading.Thread]:
+    """Let another thread be alive."""
+    over = threading.Event()
+    other = threading.Thread(target=target or over.wait, args=(over,) if target else ())
+    other.start()
+    try:
+        yield other
+    finally:
+        over.set()
+        other.join()
+
+
+def test_nothing_is_recorded_while_others_are_at_work_unless_it_may_be() -> None:
+    recorder = Recorder(GPU, room=Idle, record=Tape)
+    with another_thread():
+        assert others_at_work()
+        assert not any(stream(recorder, 9))
+        for i in range(9):
+            *_, replayed = recorder.run("any time", {"x": torch.full((3,), float(i))}, double, among_others=True)
+        assert replayed
+    assert not others_at_work()
+    assert any(stream(recorder, 9))
+    with another_thread():
+        assert all(stream(recorder, 3))  # what is recorded is replayed
+
+
+def test_threads_of_notebooks_and_progress_bars_are_not_at_work() -> None:
+    def beat(over: threading.Event) -> None:
+        over.wait()
+
+    beat.__module__ = "ipykernel.heartbeat"
+    with another_thread(beat):
+        assert not others_at_work()
 
 
 class Locked(Tape):
@@ -222,8 +260,8 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     ran: list[bool] = []
 
     class Spy(Recorder):
-        def run(self, *args: Any) -> Any:
-            found = super().run(*args)
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            found = super().run(*args, **kwargs)
             ran.append(found[1])
             return found
 

@@ -20,6 +20,7 @@ from conserva.recording import AFTER
 from test_recording import Stuck, Tape, record_by
 
 OFTEN = AFTER + 4
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 class Counting(Tape):

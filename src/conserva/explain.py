@@ -35,7 +35,7 @@ def explain(
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
-    replay: bool = ...,
+    replay: bool | None = ...,
 ) -> Explanation: ...
 
 
@@ -48,7 +48,7 @@ def explain(
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
-    replay: bool = ...,
+    replay: bool | None = ...,
     progress: Callable[[int], None] | None = ...,
 ) -> list[Explanation]: ...
 
@@ -61,7 +61,7 @@ def explain(
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
-    replay: bool = True,
+    replay: bool | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain one input, or many.
@@ -84,8 +84,9 @@ def explain(
         How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
         what suits the device. A batch that does not fit into memory is halved.
     replay
-        Whether, on a GPU, a rule set's batches of a shape that comes often may be recorded as a CUDA graph, which stays
-        with the model and holds memory, and replayed without Python, where that gives the very same numbers.
+        Whether, on a GPU, a rule set's batches of a shape that comes often are recorded as a CUDA graph, which stays
+        with the model and holds memory, and replayed without Python, where that gives the very same numbers. As in
+        `conserva.relevance`: None records while no other thread is at work, True at any time, False never.
     progress
         Called with the number of inputs done, after every batch.
     """

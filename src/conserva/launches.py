@@ -62,13 +62,19 @@ class Batch:
 
 
 def launched(
-    task: Task, method: Method, encoded: Sequence[Encoded], target: Any, batches: Iterable[list[int]], replay: bool
+    task: Task,
+    method: Method,
+    encoded: Sequence[Encoded],
+    target: Any,
+    batches: Iterable[list[int]],
+    replay: bool | None,
 ) -> Iterator[Batch]:
     """Yield batches that are explained, each as soon as the next is on its way: so the device never waits.
 
-    A batch that does not fit into memory is halved. With `replay`, those of a shape that comes often may be replayed.
+    A batch that does not fit into memory is halved. Unless `replay` is False, those of a shape that comes often may be
+    replayed.
     """
-    replays = _replays(task, method) if replay else None
+    replays = None if replay is False else _replays(task, method, among_others=bool(replay))
     waiting, last = deque(batches), None
     while waiting:
         rows = waiting.popleft()
@@ -110,7 +116,8 @@ def _launch(
         inputs = task.batch(encoded)
         # Targets that differ are numbers of the host, which a recording would keep.
         if replays is not None and isinstance(aims[0], _PLAIN) and all(one == aims[0] for one in aims):
-            found, replayed = replays.recorder.run((replays.how, aims[0]), inputs, compute)
+            what = (replays.how, aims[0])
+            found, replayed = replays.recorder.run(what, inputs, compute, among_others=replays.among_others)
         else:
             found, replayed = compute(inputs), False
         own = [task.own(one, inputs) for one in encoded]
@@ -136,12 +143,13 @@ class _Replays(NamedTuple):
 
     recorder: Recorder
     how: Hashable
+    among_others: bool
 
 
-def _replays(task: Task, method: Method) -> _Replays | None:
+def _replays(task: Task, method: Method, *, among_others: bool) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
     place = recorded(task.model) if method.name.partition(":")[0] in RULE_SETS else None
-    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state))
+    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state), among_others)
 
 
 def _checked(

@@ -38,6 +38,10 @@ BEHIND = 0.25
 and there is nothing to gain."""
 
 
+IDLE = ("IPython.", "debugpy.", "ipykernel.", "pydevd", "_pydevd", "rich.", "tornado.", "tqdm.", "zmq.")
+"""Whose threads leave devices alone: those of notebooks, debuggers and progress bars."""
+
+
 class Recording(Protocol):
     """A computation that can be run again on other numbers of the same shape."""
 
@@ -125,8 +129,13 @@ class Recorder:
         self._gave_up = False
         self._lock = threading.RLock()
 
-    def run(self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute) -> tuple[Sequence[Tensor], bool]:
-        """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart."""
+    def run(
+        self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute, *, among_others: bool = False
+    ) -> tuple[Sequence[Tensor], bool]:
+        """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart.
+
+        Recordings are made while other threads are at work only if they may be, `among_others`.
+        """
         key = (what, tuple((name, x.shape, x.dtype) for name, x in inputs.items()))
         trusted = self._trusted.get(key)
         if trusted is not None:
@@ -149,7 +158,7 @@ class Recorder:
             self._came[key] += 1
             if key in self._waiting:
                 self._compare(key, inputs, found)
-            elif self._is_worth(key):
+            elif self._is_worth(key) and (among_others or not others_at_work()):
                 self._make(key, noted, inputs, took)
         return found, False
 
@@ -213,6 +222,21 @@ class Recorder:
 
 
 _one_at_a_time = threading.Lock()
+
+
+def others_at_work() -> bool:
+    """Return whether another thread may be using the device.
+
+    While one records, torch lets no other draw random numbers there, or wait for the whole device: it would fail.
+    """
+    own = threading.current_thread()
+    return any(one is not own and not _is_idle(one) for one in threading.enumerate())
+
+
+def _is_idle(thread: threading.Thread) -> bool:
+    """Return whether a thread is known to leave devices alone; the engine's own, where Python ran, has no name."""
+    made_by = (type(thread).__module__, getattr(getattr(thread, "_target", None), "__module__", None) or "")
+    return isinstance(thread, threading._DummyThread) or any(one.startswith(IDLE) for one in made_by)
 
 
 def _copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

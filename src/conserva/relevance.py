@@ -34,7 +34,7 @@ def relevance(
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
     checkpoint: str = ...,
-    replay: bool = ...,
+    replay: bool | None = ...,
 ) -> Relevance: ...
 
 
@@ -50,7 +50,7 @@ def relevance(
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
     checkpoint: str = ...,
-    replay: bool = ...,
+    replay: bool | None = ...,
 ) -> list[Relevance]: ...
 
 
@@ -66,7 +66,7 @@ def relevance(
     batch_dim: int = 0,
     trusted: Collection[str] = (),
     checkpoint: str = AUTO,
-    replay: bool = True,
+    replay: bool | None = None,
 ) -> Relevance | list[Relevance]:
     """Split a model's output among its inputs.
 
@@ -97,9 +97,11 @@ def relevance(
         what is smaller; "offload", where the rest goes to the host's memory; or "auto": whole while there is room, then
         leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
     replay
-        Whether, on a GPU, inputs of a shape and a target that come often may be recorded as a CUDA graph and replayed:
+        Whether, on a GPU, inputs of a shape and a target that come often are recorded as a CUDA graph and replayed:
         Python's share, most of the time of a short input, is gone. That is done where the numbers are the very same,
-        bit for bit, and nobody watches the model run, as hooks do. Graphs stay with the model, and hold memory.
+        bit for bit, and nobody watches the model run, as hooks do. Graphs stay with the model, and hold memory. None
+        records while no other thread is at work, for whom torch would refuse random numbers and waiting meanwhile; True
+        does so at any time, False never.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
@@ -118,9 +120,9 @@ def relevance(
         return within_memory(checkpoint, device_of(model, given), run)
 
     with torch.inference_mode(False), torch.enable_grad(), checks.together():
-        if replay:
+        if replay is not False:
             how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
-            results = replayed(model, call, how, explained)
+            results = replayed(model, call, how, explained, among_others=bool(replay))
         else:
             results = explained(call)
     return results[0] if targets is None else results

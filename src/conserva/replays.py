@@ -27,12 +27,17 @@ _PLAIN = (int, str, float, bool, type(None))
 
 
 def replayed(
-    model: nn.Module, call: Inputs, how: Sequence[Any], compute: Callable[[Inputs], list[Relevance]]
+    model: nn.Module,
+    call: Inputs,
+    how: Sequence[Any],
+    compute: Callable[[Inputs], list[Relevance]],
+    *,
+    among_others: bool,
 ) -> list[Relevance]:
     """Return what `compute` makes of a call, by a recording where there is one that is trusted.
 
     `how` tells one way to explain from another. Where it holds more than plain values, or the call does, or the model
-    is not on one GPU, there are no recordings.
+    is not on one GPU, there are no recordings. They are made beside other threads only if they may be, `among_others`.
     """
     known = _known(how)
     tensors = {str(i): x for i, x in _tensors(call)}
@@ -41,7 +46,7 @@ def replayed(
     if place is None:
         return compute(call)
     what = (known, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
-    return _run(place.recorder, what, call, tensors, compute)
+    return _run(place.recorder, what, call, tensors, compute, among_others)
 
 
 def _tensors(call: Inputs) -> Iterator[tuple[int, Tensor]]:
@@ -70,6 +75,7 @@ def _run(
     call: Inputs,
     tensors: Mapping[str, Tensor],
     compute: Callable[[Inputs], list[Relevance]],
+    among_others: bool,
 ) -> list[Relevance]:
     """Return what `compute` makes of the call, or a replay of it."""
     made: list[tuple[list[Relevance], Checks]] = []
@@ -85,7 +91,7 @@ def _run(
         return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
     try:
-        found, is_replay = recorder.run(what, tensors, numbers)
+        found, is_replay = recorder.run(what, tensors, numbers, among_others=among_others)
     except Exception as error:
         for _, checks in made:
             checks.settle()  # what was found before comes first
