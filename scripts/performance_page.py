@@ -94,8 +94,7 @@ def long_context(found: Found) -> list[str]:
     """Show time and memory by length."""
     rows, model = found["rows"], found["model"]
     columns = ["forward", GI, "detach only", "captum", "autolrp", OURS, f"{OURS}, recompute", EXACT]
-    columns += [f"{EXACT}, with the ledger"]
-    columns += [f"{OURS}, first calls", f"{EXACT}, first calls"]
+    columns += [f"{EXACT}, with the ledger", f"{OURS}, first calls", f"{EXACT}, first calls"]
     cells = [
         [f"{row['tokens']:,}", *(_cell(row["contenders"].get(name), row["contenders"].get(GI)) for name in columns)]
         for row in rows
