@@ -67,6 +67,8 @@ class Entry:
     number: int
     """Which of its node's outputs the tensor is."""
     relevance: Tensor | None = None
+    sums: Tensor | None = None
+    """Samples x width: the gradient summed over all places, where the constant is the same at each: still unweighed."""
     cancelled: bool = False
 
     def collect(self, grads: Sequence[Tensor | None]) -> None:
@@ -77,19 +79,24 @@ class Entry:
         if isinstance(self.axis, Unbatchable):
             raise self.axis
         with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
-            relevance = self._weighed(grad)
+            if grad.shape != self.shape:
+                grad = grad.reshape(self.shape)
+            last = self.shape[-1:]  # a constant of another shape is one number for all of them
+            vector = self.where is None and isinstance(self.constant, Tensor) and self.constant.shape == last
+            if vector and not self.axis and len(self.shape) > 1:  # as at every linear layer and norm
+                rows = grad.reshape(self.samples, -1, self.shape[-1])
+                # Summed in float32, which here takes no copy of the gradient in it.
+                sums = rows.sum(1, dtype=None if grad.dtype in (torch.float32, torch.float64) else torch.float32)
+                self.sums = sums if self.sums is None else self.sums + sums
+                return
+            relevance = self._weighed(in_float32(grad), vector)
             self.relevance = relevance if self.relevance is None else self.relevance + relevance
 
-    def _weighed(self, grad: Tensor) -> Tensor:
-        grad, constant, axis = in_float32(grad), self.constant, self.axis
-        if grad.shape != self.shape:
-            grad = grad.reshape(self.shape)
-        last = grad.shape[-1:]  # a constant of another shape is one number for all of them
-        if self.where is None and isinstance(constant, Tensor) and constant.shape == last and axis != grad.dim() - 1:
-            constant = constant if constant.dtype == grad.dtype else constant.to(grad.dtype)
-            if not axis:  # as at every linear layer and norm
-                return grad.reshape(self.samples, -1, grad.shape[-1]).sum(1) @ constant
-            weighed = grad @ constant
+    def _weighed(self, grad: Tensor, vector: bool) -> Tensor:
+        """Return the relevance of each sample's part of a constant."""
+        axis, constant = self.axis, self.constant
+        if vector and axis != grad.dim() - 1:
+            weighed = grad @ cast(Tensor, constant).to(grad.dtype)
         else:
             weighed = grad * constant
             # A mask's -inf times the gradient 0 is 0, not nan.
@@ -175,10 +182,23 @@ class Books:
     def clear(self) -> None:
         """Forget what was collected."""
         for entry in self.entries:
-            entry.relevance = None
+            entry.relevance = entry.sums = None
+
+    def _weigh(self) -> None:
+        """Weigh the vectors that are still to be: those of one width together, in a few calls for all of a model's."""
+        alike: dict[object, list[Entry]] = {}
+        for entry in self.entries:
+            if entry.sums is not None:
+                alike.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)
+        for entries in alike.values():
+            sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
+            constants = torch.stack([cast(Tensor, entry.constant) for entry in entries]).to(sums)
+            for entry, found in zip(entries, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
+                entry.relevance = found if entry.relevance is None else entry.relevance + found
 
     def close(self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float) -> Ledger:
         """Sum up what was collected since the last time, divided by the gradient's scale, and start afresh."""
+        self._weigh()
         names = {id(module): name for name, module in modules.items()}
         owners = owners_of(modules)
         met = [

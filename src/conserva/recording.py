@@ -33,7 +33,7 @@ MOST = 32
 MOST_MEMORY = 1 / 16
 """From which share of the device's memory on, held by recordings, no more are made."""
 
-BEHIND = 0.25
+BEHIND = 0.5
 """How long the device may still work when Python is done, as a share of Python's time: beyond, Python is no hindrance,
 and there is nothing to gain."""
 
