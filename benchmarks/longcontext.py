@@ -175,7 +175,8 @@ def measured(
         if "ms" in found.get(name, {}):
             row["plans"][name] = ways.relevance(subject, **how).plan
     if all("ms" in found.get(name, {}) for name in (OURS, DETACH_ONLY)):
-        row["distance from detach only"] = distance(contenders[OURS](), contenders[DETACH_ONLY]())
+        ours = ways.first_call(subject, "ah+ln")  # of the same tokens
+        row["distance from detach only"] = distance(ours, contenders[DETACH_ONLY]())
     return row
 
 

@@ -15,7 +15,7 @@ import conserva
 from conserva import kept, launches, recording
 from conserva.recording import AFTER, Compute, Recorder, others_at_work
 
-GPU = torch.device("cuda")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 pytestmark = pytest.mark.usefixtures("alone")
 
 
@@ -61,7 +61,7 @@ def record_by(tape: Any, patch: pytest.MonkeyPatch, kind: type[Recorder] = Recor
     """Let models on a CPU be recorded, by tapes."""
     patch.setattr(kept, "_device_of", lambda parts: GPU)
     patch.setattr(kept, "_may_be_recorded", lambda model: True)
-    patch.setattr(kept, "Recorder", lambda device: kind(device, record=tape, room=Idle))
+    patch.setattr(kept, "Recorder", lambda device, rounding: kind(device, record=tape, room=Idle, rounding=rounding))
 
 
 def double(inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -136,19 +136,35 @@ def test_after_one_failure_nothing_is_recorded_any_more() -> None:
     assert not recorder.holds_memory
 
 
-@pytest.mark.parametrize("error", [2**-23, 0.1])
-def test_a_replay_must_give_the_very_same_bits(error: float) -> None:
+def rounded(error: float) -> type[Tape]:
+    """Return a tape whose replays are off."""
+
     class Rounded(Tape):
         def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
             first, *rest = super().replay(inputs)
             return [first * (1 + error), *rest]
 
+    return Rounded
+
+
+@pytest.mark.parametrize("error", [2**-23, 0.1])
+def test_a_replay_must_give_the_very_same_bits(error: float) -> None:
+    Rounded = rounded(error)  # noqa: N806 - a class
     recorder = Recorder(GPU, room=Idle, record=Rounded)
     assert not any(stream(recorder, 9, "rounded"))
     assert not recorder.holds_memory
     recorder._record = Tape
     assert any(stream(recorder, 9, "another"))  # it tells nothing about other computations
     assert not any(stream(recorder, 9, "rounded"))
+
+
+@pytest.mark.parametrize(("error", "is_trusted"), [(2**-23, True), (1e-3, False)])
+def test_whoever_is_not_cautious_lets_rounding_pass(error: float, is_trusted: bool) -> None:
+    recorder = Recorder(GPU, room=Idle, record=rounded(error), rounding=1e-4)
+    for i in range(9):
+        *_, replayed = recorder.run(None, {"x": torch.full((3,), i + 1.0)}, double, cautious=False)
+    assert replayed == is_trusted
+    assert not any(stream(recorder, 9))  # the cautious have their own
 
 
 def test_where_the_device_is_behind_there_is_nothing_to_gain() -> None:
@@ -191,7 +207,7 @@ def test_many_threads_at_once() -> None:
         start.wait()
         for i in range(60):
             x = torch.full((3,), float(own * 100 + i))
-            found, _ = recorder.run(i % 3, {"x": x}, double, among_others=True)
+            found, _ = recorder.run(i % 3, {"x": x}, double, cautious=False)
             if not torch.equal(found[0], 2 * x):
                 wrong.append((own, i))
             if (own, i) == (0, 50):
@@ -224,7 +240,7 @@ def test_nothing_is_recorded_while_others_are_at_work_unless_it_may_be() -> None
         assert others_at_work()
         assert not any(stream(recorder, 9))
         for i in range(9):
-            *_, replayed = recorder.run("any time", {"x": torch.full((3,), float(i))}, double, among_others=True)
+            *_, replayed = recorder.run("any time", {"x": torch.full((3,), float(i))}, double, cautious=False)
         assert replayed
     assert not others_at_work()
     assert any(stream(recorder, 9))
@@ -292,8 +308,9 @@ def test_targets_that_differ_are_not_recorded_and_nothing_is_where_it_may_not(re
 
 def test_recorded_are_models_on_one_gpu_that_never_wait() -> None:
     first, second = torch.device("cuda:0"), torch.device("cuda:1")
-    assert kept._device_of({(second, False)}) == second
-    for parts in ({(second, False), (first, False)}, {(first, True)}, {(torch.device("cpu"), False)}, set()):
+    assert kept._device_of({(second, torch.float32), (second, torch.bfloat16)}) == second
+    half, single = torch.float16, torch.float32
+    for parts in ({(second, single), (first, single)}, {(first, single), (first, half)}, {(CPU, single)}, set()):
         assert kept._device_of(parts) is None
 
 

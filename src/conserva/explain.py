@@ -85,8 +85,8 @@ def explain(
         what suits the device. A batch that does not fit into memory is halved.
     replay
         Whether, on a GPU, a rule set's batches of a shape that comes often are recorded as a CUDA graph, which stays
-        with the model and holds memory, and replayed without Python, where that gives the very same numbers. As in
-        `conserva.relevance`: None records while no other thread is at work, True at any time, False never.
+        with the model and holds memory, and replayed without Python. As in `conserva.relevance`: None where that is the
+        same to the bit and no other thread is at work, True also where it is the same up to rounding, False never.
     progress
         Called with the number of inputs done, after every batch.
     """

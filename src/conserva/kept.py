@@ -24,6 +24,9 @@ from torch.utils._device import DeviceContext
 from .operations.remembered import is_recording
 from .recording import Recorder
 
+ROUNDING = {torch.bfloat16: 2e-2, torch.float32: 1e-4, torch.float64: 1e-10}
+"""How far scores may be apart where other kernels add up in another order, as a share of the largest."""
+
 MOST_STATES = 64
 DEEPEST = 3
 """How far into lists, dicts and objects a module's settings are followed."""
@@ -79,14 +82,14 @@ def recorded(model: nn.Module) -> Recorded | None:
         return None
     weights: list[Hashable] = []
     settings: list[Any] = [*_switches()]
-    parts: set[tuple[torch.device, bool]] = set()
+    parts: set[tuple[torch.device, torch.dtype]] = set()
     configs: dict[int, Any] = {}
     for module in model.modules():
         own = vars(module)
         for one in own["_parameters"].values():
             if one is not None:
                 weights += _place(one)
-                parts.add((one.device, one.dtype == torch.float16))
+                parts.add((one.device, one.dtype))
         for one in own["_buffers"].values():
             if one is not None:
                 weights += _place(one)
@@ -108,14 +111,16 @@ def recorded(model: nn.Module) -> Recorded | None:
     key = tuple(weights)
     kept = _of_models.get(model)
     if kept is None or kept.weights != key:
-        kept = _of_models[model] = Kept(key, Recorder(device))
+        rounding = max(ROUNDING.get(dtype, 0.0) for _, dtype in parts)
+        kept = _of_models[model] = Kept(key, Recorder(device, rounding=rounding))
     return Recorded(kept.recorder, kept.number(tuple(settings)))
 
 
-def _device_of(parts: set[tuple[torch.device, bool]]) -> torch.device | None:
+def _device_of(parts: set[tuple[torch.device, torch.dtype]]) -> torch.device | None:
     """Return the one GPU that all weights lie on. A pass in float16 waits for its own numbers, to choose a scale."""
-    device, half = next(iter(parts), (torch.device("cpu"), False))
-    return device if len(parts) == 1 and device.type == "cuda" and not half else None
+    devices, dtypes = {device for device, _ in parts}, {dtype for _, dtype in parts}
+    device = next(iter(devices), torch.device("cpu"))
+    return device if len(devices) == 1 and device.type == "cuda" and torch.float16 not in dtypes else None
 
 
 def _place(x: Tensor) -> tuple[Hashable, ...]:

@@ -74,7 +74,7 @@ def launched(
     A batch that does not fit into memory is halved. Unless `replay` is False, those of a shape that comes often may be
     replayed.
     """
-    replays = None if replay is False else _replays(task, method, among_others=bool(replay))
+    replays = None if replay is False else _replays(task, method, cautious=not replay)
     waiting, last = deque(batches), None
     while waiting:
         rows = waiting.popleft()
@@ -117,7 +117,7 @@ def _launch(
         # Targets that differ are numbers of the host, which a recording would keep.
         if replays is not None and isinstance(aims[0], _PLAIN) and all(one == aims[0] for one in aims):
             what = (replays.how, aims[0])
-            found, replayed = replays.recorder.run(what, inputs, compute, among_others=replays.among_others)
+            found, replayed = replays.recorder.run(what, inputs, compute, cautious=replays.cautious)
         else:
             found, replayed = compute(inputs), False
         own = [task.own(one, inputs) for one in encoded]
@@ -143,13 +143,13 @@ class _Replays(NamedTuple):
 
     recorder: Recorder
     how: Hashable
-    among_others: bool
+    cautious: bool
 
 
-def _replays(task: Task, method: Method, *, among_others: bool) -> _Replays | None:
+def _replays(task: Task, method: Method, *, cautious: bool) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
     place = recorded(task.model) if method.name.partition(":")[0] in RULE_SETS else None
-    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state), among_others)
+    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state), cautious)
 
 
 def _checked(

@@ -98,10 +98,10 @@ def relevance(
         leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
     replay
         Whether, on a GPU, inputs of a shape and a target that come often are recorded as a CUDA graph and replayed:
-        Python's share, most of the time of a short input, is gone. That is done where the numbers are the very same,
-        bit for bit, and nobody watches the model run, as hooks do. Graphs stay with the model, and hold memory. None
-        records while no other thread is at work, for whom torch would refuse random numbers and waiting meanwhile; True
-        does so at any time, False never.
+        Python's share, most of the time of a short input, is gone. Never while someone watches the model run, as hooks
+        do. Graphs stay with the model, and hold memory. None records while no other thread is at work, for torch would
+        refuse it random numbers meanwhile, and replays what is the same to the bit; True does not wait for threads, and
+        is content with the same up to rounding; False does neither.
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
@@ -122,7 +122,7 @@ def relevance(
     with torch.inference_mode(False), torch.enable_grad(), checks.together():
         if replay is not False:
             how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
-            results = replayed(model, call, how, explained, among_others=bool(replay))
+            results = replayed(model, call, how, explained, cautious=not replay)
         else:
             results = explained(call)
     return results[0] if targets is None else results

@@ -32,12 +32,13 @@ def replayed(
     how: Sequence[Any],
     compute: Callable[[Inputs], list[Relevance]],
     *,
-    among_others: bool,
+    cautious: bool,
 ) -> list[Relevance]:
     """Return what `compute` makes of a call, by a recording where there is one that is trusted.
 
     `how` tells one way to explain from another. Where it holds more than plain values, or the call does, or the model
-    is not on one GPU, there are no recordings. They are made beside other threads only if they may be, `among_others`.
+    is not on one GPU, there are no recordings. A cautious one is the same to the bit, and is made while no other thread
+    is at work.
     """
     known = _known(how)
     tensors = {str(i): x for i, x in _tensors(call)}
@@ -46,7 +47,7 @@ def replayed(
     if place is None:
         return compute(call)
     what = (known, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
-    return _run(place.recorder, what, call, tensors, compute, among_others)
+    return _run(place.recorder, what, call, tensors, compute, cautious)
 
 
 def _tensors(call: Inputs) -> Iterator[tuple[int, Tensor]]:
@@ -75,7 +76,7 @@ def _run(
     call: Inputs,
     tensors: Mapping[str, Tensor],
     compute: Callable[[Inputs], list[Relevance]],
-    among_others: bool,
+    cautious: bool,
 ) -> list[Relevance]:
     """Return what `compute` makes of the call, or a replay of it."""
     made: list[tuple[list[Relevance], Checks]] = []
@@ -91,7 +92,7 @@ def _run(
         return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
     try:
-        found, is_replay = recorder.run(what, tensors, numbers, among_others=among_others)
+        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious)
     except Exception as error:
         for _, checks in made:
             checks.settle()  # what was found before comes first
