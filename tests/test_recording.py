@@ -127,6 +127,24 @@ def test_nothing_is_trusted_on_the_inputs_that_it_was_made_of() -> None:
         assert not replayed
 
 
+@pytest.mark.parametrize(("tape", "is_trusted"), [(Tape, True), (Stuck, False)])
+@pytest.mark.parametrize("name", ["decoder_input_ids", "bbox"])
+def test_where_the_same_inputs_come_again_others_are_made_of_them(tape: Any, is_trusted: bool, name: str) -> None:
+    recorder, computed = Recorder(GPU, room=Idle, record=tape), []
+
+    def twice(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        computed.append(inputs[name].tolist())
+        return [2 * inputs[name]]
+
+    given = torch.tensor([[1, 2, 3]])
+    for _ in range(AFTER + 5):
+        found, replayed = recorder.run(None, {name: given.clone()}, twice)
+        assert torch.equal(found[0], 2 * given)
+    may_change = name != "bbox"  # whose numbers would no longer be a box
+    assert replayed == (is_trusted and may_change)
+    assert any(one == [[3, 1, 2]] for one in computed) == may_change
+
+
 def test_after_one_failure_nothing_is_recorded_any_more() -> None:
     recorder = Recorder(GPU, room=Idle, record=Tape)
     assert any(stream(recorder, 9, "first"))

@@ -82,6 +82,17 @@ def test_several_targets_and_positional_arguments() -> None:
 
 
 @pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize("by_name", [True, False])
+def test_the_same_inputs_again_and_again(by_name: bool) -> None:
+    model, inputs = tiny.bert(), tiny.tokens()
+    given: Any = inputs if by_name else (inputs["input_ids"],)
+    expected = conserva.relevance(model, given, 1, replay=False)
+    for _ in range(OFTEN):
+        same(conserva.relevance(model, given, 1), expected)
+    assert Counting.replays >= 2
+
+
+@pytest.mark.usefixtures("taped")
 def test_what_one_replay_returned_the_next_does_not_change() -> None:
     model = tiny.bert()
     results = [conserva.relevance(model, tiny.tokens(seed=seed), 0) for seed in range(OFTEN + 2)]

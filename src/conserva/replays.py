@@ -41,7 +41,7 @@ def replayed(
     is at work.
     """
     known = _known(how)
-    tensors = {str(i): x for i, x in _tensors(call)}
+    tensors = {name: x for name, x in _named(call) if isinstance(x, Tensor)}
     rest = _known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
     place = None if known is None or rest is None else recorded(model)
     if place is None:
@@ -50,14 +50,14 @@ def replayed(
     return _run(place.recorder, what, call, tensors, compute, cautious)
 
 
-def _tensors(call: Inputs) -> Iterator[tuple[int, Tensor]]:
-    """Yield the tensors among a call's arguments, numbered as they come."""
-    return ((i, x) for i, x in enumerate((*call.args, *call.kwargs.values())) if isinstance(x, Tensor))
+def _named(call: Inputs) -> list[tuple[str, Any]]:
+    """Return a call's arguments, those without a name numbered but for the first."""
+    return [*((f"{i}" if i else call.first, x) for i, x in enumerate(call.args)), *call.kwargs.items()]
 
 
 def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:
     """Return the same call with other tensors."""
-    values = [tensors.get(str(i), x) for i, x in enumerate((*call.args, *call.kwargs.values()))]
+    values = [tensors.get(name, x) for name, x in _named(call)]
     count = len(call.args)
     return replace(call, args=tuple(values[:count]), kwargs=dict(zip(call.kwargs, values[count:], strict=True)))
 
