@@ -168,7 +168,7 @@ def test_a_recording_makes_no_recordings(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_model_that_changes_with_every_call_is_given_up() -> None:
-    recorder = Recorder(torch.device("cuda"), record=Tape, room=Idle)
+    recorder = Recorder(torch.device("cpu"), record=Tape, room=Idle)
     one = kept.Kept((), recorder)
     numbers = [one.number((i,)) for i in range(3 * kept.MOST_STATES)]
     assert len(set(numbers)) == len(numbers)

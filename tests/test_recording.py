@@ -13,9 +13,9 @@ from torch import Tensor
 
 import conserva
 from conserva import kept, launches, recording
-from conserva.recording import AFTER, Compute, Recorder, others_at_work
+from conserva.recording import AFTER, Compute, Recorder, others_at_work, varied
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
+GPU = torch.device("cpu")  # which stands for one
 pytestmark = pytest.mark.usefixtures("alone")
 
 
@@ -128,21 +128,38 @@ def test_nothing_is_trusted_on_the_inputs_that_it_was_made_of() -> None:
 
 
 @pytest.mark.parametrize(("tape", "is_trusted"), [(Tape, True), (Stuck, False)])
-@pytest.mark.parametrize("name", ["decoder_input_ids", "bbox"])
-def test_where_the_same_inputs_come_again_others_are_made_of_them(tape: Any, is_trusted: bool, name: str) -> None:
+@pytest.mark.parametrize("may_vary", [True, False])
+def test_where_the_same_inputs_come_again_others_are_made_of_them(tape: Any, is_trusted: bool, may_vary: bool) -> None:
     recorder, computed = Recorder(GPU, room=Idle, record=tape), []
 
     def twice(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        computed.append(inputs[name].tolist())
-        return [2 * inputs[name]]
+        computed.append(inputs["input_ids"].tolist())
+        return [2 * inputs["input_ids"]]
 
     given = torch.tensor([[1, 2, 3]])
     for _ in range(AFTER + 5):
-        found, replayed = recorder.run(None, {name: given.clone()}, twice)
+        found, replayed = recorder.run(
+            None, {"input_ids": given.clone()}, twice, vary=varied if may_vary else None
+        )  # fmt: skip
         assert torch.equal(found[0], 2 * given)
-    may_change = name != "bbox"  # whose numbers would no longer be a box
-    assert replayed == (is_trusted and may_change)
-    assert any(one == [[3, 1, 2]] for one in computed) == may_change
+    assert replayed == (is_trusted and may_vary)
+    assert ([[3, 1, 2]] in computed) == may_vary
+
+
+def test_what_may_change_places_and_what_may_not() -> None:
+    pairs, numbers = torch.tensor([[1, 2]]), torch.tensor([[1.0, 2.0]])
+    given = {
+        "decoder_input_ids": pairs, "bbox": pairs, "attention_mask": pairs, "pixel_values": numbers, "lengths": numbers,
+        "input_ids": torch.tensor([[[1, 2]]]),  # a vocabulary for each column
+    }  # fmt: skip
+    moved = {name for name, x in varied(given).items() if not torch.equal(x, given[name])}
+    assert moved == {"decoder_input_ids", "pixel_values"}
+    assert torch.equal(varied({"input_ids": torch.tensor(3)})["input_ids"], torch.tensor(3))
+
+
+def test_what_lies_elsewhere_is_not_recorded() -> None:
+    recorder = Recorder(torch.device("meta"), room=Idle, record=Tape)
+    assert not any(stream(recorder, 9))
 
 
 def test_after_one_failure_nothing_is_recorded_any_more() -> None:
@@ -328,7 +345,12 @@ def test_recorded_are_models_on_one_gpu_that_never_wait() -> None:
     first, second = torch.device("cuda:0"), torch.device("cuda:1")
     assert kept._device_of({(second, torch.float32), (second, torch.bfloat16)}) == second
     half, single = torch.float16, torch.float32
-    for parts in ({(second, single), (first, single)}, {(first, single), (first, half)}, {(CPU, single)}, set()):
+    for parts in (
+        {(second, single), (first, single)},
+        {(first, single), (first, half)},
+        {(torch.device("cpu"), single)},
+        set(),
+    ):
         assert kept._device_of(parts) is None
 
 

@@ -9,39 +9,29 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as torchs_own
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from .operations.remembered import is_recording
 from .recording import Recorder
+from .state import HOOKS, State
+
+OLDEST = "2.11"
+"""The first torch that refuses to record what a replay would read from memory of the host that is long gone."""
 
 ROUNDING = {torch.bfloat16: 2e-2, torch.float32: 1e-4, torch.float64: 1e-10}
 """How far scores may be apart where other kernels add up in another order, as a share of the largest."""
 
 MOST_STATES = 64
-DEEPEST = 3
-"""How far into lists, dicts and objects a module's settings are followed."""
 
-_PLAIN = frozenset({int, str, float, bool, type(None), torch.dtype, torch.device, torch.Size})
-_DICTS = frozenset({dict, OrderedDict})
-_LISTS = frozenset({list, tuple, set, frozenset})
-_NOT_ASKED = frozenset({
-    "config", "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_is_full_backward_hook",
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
-})  # fmt: skip
-"""What modules hold that a forward pass does not look at, or that is looked at by itself."""
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _NOT_WATCHING = (__name__.partition(".")[0] + ".", "transformers.utils.output_capturing")
 """Whose hooks are not in the way: ours, which belong to a pass in another thread; and those that collect the states
 that a Hugging Face model is asked for, which are a part of what it computes."""
@@ -78,42 +68,25 @@ def recorded(model: nn.Module) -> Recorded | None:
 
     None where it cannot be, on several devices, without a GPU or in float16; or where someone watches it run.
     """
-    if not _may_be_recorded(model) or _is_watched():
+    if not _may_be_recorded(model):
+        _of_models.pop(model, None)  # it lay on a GPU once, perhaps
         return None
-    weights: list[Hashable] = []
-    settings: list[Any] = [*_switches()]
-    parts: set[tuple[torch.device, torch.dtype]] = set()
-    configs: dict[int, Any] = {}
-    for module in model.modules():
-        own = vars(module)
-        for one in own["_parameters"].values():
-            if one is not None:
-                weights += _place(one)
-                parts.add((one.device, one.dtype))
-        for one in own["_buffers"].values():
-            if one is not None:
-                weights += _place(one)
-        if any(own[kind] for kind in _HOOKS) and any(map(_watches, (h for kind in _HOOKS for h in own[kind].values()))):
-            return None
-        settings.append(type(module))
-        for name, value in own.items():
-            if type(value) in _PLAIN:  # most are, and a call for each would take longer than all else here
-                settings.append(value)
-            elif name not in _NOT_ASKED:
-                _describe(value, settings, DEEPEST)
-        if "config" in own:
-            configs[id(own["config"])] = own["config"]
-    for config in configs.values():
-        _describe(getattr(config, "__dict__", None), settings, DEEPEST)
-    device = _device_of(parts)
-    if device is None:
+    if _is_watched():
         return None
-    key = tuple(weights)
+    state = State(model)
+    device = _device_of(state.parts)
+    if device is None or any(map(_watches, state.hooks)):
+        return None
+    key, settings = tuple(state.weights), (*_switches(), *state.settings)
+    try:
+        hash(settings)
+    except TypeError:  # something that can be compared with nothing
+        return None
     kept = _of_models.get(model)
     if kept is None or kept.weights != key:
-        rounding = max(ROUNDING.get(dtype, 0.0) for _, dtype in parts)
+        rounding = max(ROUNDING.get(dtype, 0.0) for _, dtype in state.parts)
         kept = _of_models[model] = Kept(key, Recorder(device, rounding=rounding))
-    return Recorded(kept.recorder, kept.number(tuple(settings)))
+    return Recorded(kept.recorder, kept.number(settings))
 
 
 def _device_of(parts: set[tuple[torch.device, torch.dtype]]) -> torch.device | None:
@@ -123,53 +96,25 @@ def _device_of(parts: set[tuple[torch.device, torch.dtype]]) -> torch.device | N
     return device if len(devices) == 1 and device.type == "cuda" and torch.float16 not in dtypes else None
 
 
-def _place(x: Tensor) -> tuple[Hashable, ...]:
-    try:
-        return (x.data_ptr(), x.dtype, x.shape, x.stride())
-    except RuntimeError:  # sparse ones, and those that only wrap others
-        return (id(x),)
-
-
-def _describe(value: Any, found: list[Any], deep: int) -> None:
-    """Put down what a value is: itself, what it holds, where it lies, or which object it is."""
-    kind = type(value)
-    if kind in _PLAIN:
-        found.append(value)
-    elif kind in _DICTS and deep:
-        for key, one in value.items():
-            _describe(key, found, deep - 1)
-            _describe(one, found, deep - 1)
-    elif isinstance(value, Tensor):
-        found += _place(value)
-    elif isinstance(value, nn.Module) or callable(value) or not deep:
-        found.append(id(value))
-    elif kind in _LISTS:
-        found.append(len(value))
-        for one in value:
-            _describe(one, found, deep - 1)
-    else:
-        found.append(id(value))
-        _describe(getattr(value, "__dict__", None), found, deep - 1)
-
-
 def _watches(hook: Any) -> bool:
     """Return whether a hook is there to see a model run, or to change what it does."""
-    return not (isinstance(hook, FunctionType) and hook.__module__.startswith(_NOT_WATCHING))
+    return not (isinstance(hook, FunctionType) and (hook.__module__ or "").startswith(_NOT_WATCHING))
 
 
 def _may_be_recorded(model: nn.Module) -> bool:
     """Return whether it is worth a closer look: a model on a CPU, as most are, costs nothing."""
-    return any(one.is_cuda for one in itertools.islice(model.parameters(), 1))
+    return torch.__version__ >= OLDEST and any(one.is_cuda for one in itertools.islice(model.parameters(), 1))
 
 
 def _is_watched() -> bool:
     """Return whether whatever runs now is seen by someone's mode or hooks, cast on the way, or recorded already."""
     stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     modes = [mode for mode in stack if type(mode) is not DeviceContext]
-    hooks = any(getattr(torchs_own, f"_global{kind}") for kind in _HOOKS)
+    hooks = any(getattr(torchs_own, f"_global{kind}") for kind in HOOKS)
     saving = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     casts = torch.is_autocast_enabled("cuda")  # which keeps casts of weights, and lets go of them
-    return bool(modes or hooks or saving or casts or torch._C._len_torch_dispatch_stack() or is_recording())
+    deeper = torch._C._len_torch_dispatch_stack() or torch.is_anomaly_enabled()
+    return bool(modes or hooks or saving or casts or deeper or is_recording())
 
 
 def _switches() -> Iterator[Hashable]:

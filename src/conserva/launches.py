@@ -17,7 +17,7 @@ from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .methods import Attribution, Method
-from .recording import Recorder
+from .recording import Recorder, Vary, known, varied
 from .rules import RULE_SETS
 from .tasks.task import Encoded, Task
 from .transfer import Transfer
@@ -104,8 +104,7 @@ def _launch(
             found = method.apply(task.model, inputs, aims)
             scores, logits = _checked(task, method, inputs, found)
         books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
-        flags = [flag.to(logits.device) for flag in asked[-1].flags()] or [logits.new_ones((), dtype=torch.bool)]
-        return [scores, found.output, logits, *books, torch.stack(flags)]
+        return [scores, found.output, logits, *books, _flags(asked[-1], logits).all()]
 
     def again() -> list[Tensor]:
         found = compute(inputs)
@@ -115,11 +114,14 @@ def _launch(
     try:
         inputs = task.batch(encoded)
         # Targets that differ are numbers of the host, which a recording would keep.
-        if replays is not None and isinstance(aims[0], _PLAIN) and all(one == aims[0] for one in aims):
-            what = (replays.how, aims[0])
-            found, replayed = replays.recorder.run(what, inputs, compute, cautious=replays.cautious)
+        aim = known(aims[0]) if replays is not None and all(one == aims[0] for one in aims) else None
+        if replays is not None and aim is not None:
+            how: dict[str, Any] = {"cautious": replays.cautious, "vary": replays.vary}
+            found, replayed = replays.recorder.run((replays.how, aim), inputs, compute, **how)
         else:
             found, replayed = compute(inputs), False
+        if not replayed:
+            found = [*found[:-1], _flags(asked[0], found[0])]  # each by itself: it may have something to say
         own = [task.own(one, inputs) for one in encoded]
         return Batch(rows, encoded, wanted, own, Transfer(found), None if replayed else asked[0], again)
     except Exception as error:
@@ -135,7 +137,10 @@ def _launch(
     return None
 
 
-_PLAIN = (int, str, tuple, type(None))
+def _flags(checks: Checks, beside: Tensor) -> Tensor:
+    """Return what tells whether the checks passed, in one tensor beside another."""
+    flags = [flag.to(beside.device) for flag in checks.flags()]
+    return torch.stack(flags) if flags else beside.new_ones(1, dtype=torch.bool)
 
 
 class _Replays(NamedTuple):
@@ -144,12 +149,16 @@ class _Replays(NamedTuple):
     recorder: Recorder
     how: Hashable
     cautious: bool
+    vary: Vary | None
 
 
 def _replays(task: Task, method: Method, *, cautious: bool) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
     place = recorded(task.model) if method.name.partition(":")[0] in RULE_SETS else None
-    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state), cautious)
+    if place is None:
+        return None
+    vary = varied if hasattr(task.model, "main_input_name") else None
+    return _Replays(place.recorder, (type(task), method.name, place.state), cautious, vary)
 
 
 def _checked(

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from .coverage import READING, calling_module
 from .operations.live import in_float32
 
+MANY = 8
+"""From how many places on a gradient is summed over them first: of fewer, the sums would take the memory of all."""
+
 
 class Unbatchable(Exception):  # noqa: N818 - a finding: whoever asked goes on with one sample at a time
     """Shapes do not tell which rows belong to which sample: the samples must be explained one at a time."""
@@ -83,7 +86,8 @@ class Entry:
                 grad = grad.reshape(self.shape)
             last = self.shape[-1:]  # a constant of another shape is one number for all of them
             vector = self.where is None and isinstance(self.constant, Tensor) and self.constant.shape == last
-            if vector and not self.axis and len(self.shape) > 1:  # as at every linear layer and norm
+            places = self.shape.numel() // (self.samples * self.shape[-1]) if vector and not self.axis else 0
+            if places >= MANY:  # as at every linear layer and norm
                 rows = grad.reshape(self.samples, -1, self.shape[-1])
                 # Summed in float32, which here takes no copy of the gradient in it.
                 sums = rows.sum(1, dtype=None if grad.dtype in (torch.float32, torch.float64) else torch.float32)
@@ -193,6 +197,8 @@ class Books:
         for entries in alike.values():
             sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
             constants = torch.stack([cast(Tensor, entry.constant) for entry in entries]).to(sums)
+            for entry in entries:
+                entry.sums = None
             for entry, found in zip(entries, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
                 entry.relevance = found if entry.relevance is None else entry.relevance + found
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from .inputs import Inputs, parameters_of
+from .transfer import on_device
 
 _KEEP = "logits_to_keep"
 _TOKENS = ("input_ids", "inputs_embeds")
@@ -35,7 +35,7 @@ def only_explained(model: nn.Module, call: Inputs, targets: Sequence[Any]) -> tu
     row = {position: i for i, position in enumerate(positions)}
     rows = [[(row[position], token) for position, token in each] for each in entries]
     moved = [each if isinstance(target, list) else each[0] for target, each in zip(targets, rows, strict=True)]
-    kept: Any = 1 if positions == [-1] else torch.tensor(positions).to(tokens.device, non_blocking=True)
+    kept: Any = 1 if positions == [-1] else on_device(positions, tokens.device)
     return call.with_(**{_KEEP: kept}), moved
 
 

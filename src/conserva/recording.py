@@ -20,6 +20,7 @@ from torch import Tensor
 from .operations.remembered import Remembered
 
 Compute: TypeAlias = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
+Vary: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 AFTER = 2
 """How often a shape must have come before it is recorded: that costs as much as several batches."""
@@ -38,8 +39,8 @@ BEHIND = 0.5
 and there is nothing to gain."""
 
 
-VARIED = ("input_ids", "inputs_embeds", "input_values", "input_features", "patches", "pixel_values")
-"""How inputs are called whose numbers may change places: no model takes one for what it has no room for."""
+VARIED = ("inputs_embeds", "input_values", "input_features", "patches", "pixel_values")
+"""How numbers are called that no model takes for an index."""
 
 IDLE = ("IPython.", "debugpy.", "ipykernel.", "pydevd", "_pydevd", "rich.", "tornado.", "tqdm.", "zmq.")
 """Whose threads leave devices alone: those of notebooks, debuggers and progress bars."""
@@ -62,18 +63,29 @@ class Graph:
         self._inputs = _copied(inputs)
         self._room = room
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(room.stream.device):
-            stream = torch.cuda.current_stream()
+        device = room.stream.device
+        with torch.cuda.device(device):
+            stream, is_over = torch.cuda.current_stream(), False
+            random = torch.cuda.default_generators[device.index]
+            own = random.graphsafe_get_state()
             try:
+                # A recording that fails would leave the device's random numbers as if it went on: it gets a copy.
+                random.graphsafe_set_state(random.clone_state())
                 # Other threads may go on with their own work meanwhile; the backward pass runs in one.
                 with torch.cuda.graph(
                     self._graph, pool=room.pool, stream=room.stream, capture_error_mode="thread_local"
                 ):
+                    random.graphsafe_set_state(own)
                     before = torch.cuda.memory_reserved()
                     self._outputs = compute(self._inputs)
                     self.bytes = torch.cuda.memory_reserved() - before
+                is_over = True
             finally:
+                random.graphsafe_set_state(own)
                 torch.cuda.set_stream(stream)  # where a failed capture leaves torch elsewhere
+                if not is_over:  # and memory to be taken for it
+                    with contextlib.suppress(RuntimeError):
+                        torch._C._cuda_endAllocateToPool(device.index, room.pool)
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         with self._room.turn(), torch.no_grad():
@@ -134,13 +146,22 @@ class Recorder:
         self._lock = threading.RLock()
 
     def run(
-        self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute, *, cautious: bool = True
+        self,
+        what: Hashable,
+        inputs: Mapping[str, Tensor],
+        compute: Compute,
+        *,
+        cautious: bool = True,
+        vary: Vary | None = None,
     ) -> tuple[Sequence[Tensor], bool]:
         """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart.
 
-        A cautious recording is made while no other thread is at work, and is the plain computation to the bit.
+        A cautious recording is made while no other thread is at work, and is the plain computation to the bit. Where
+        the same inputs come again and again, `vary` makes others of them, to see whether a recording follows those.
         """
-        key = (what, cautious, tuple((name, x.shape, x.dtype) for name, x in inputs.items()))
+        if any(x.device != self._device for x in inputs.values()):
+            return compute(inputs), False  # what lies on the host may be read there, by Python
+        key = self.key(what, inputs, cautious)
         trusted = self._trusted.get(key)
         if trusted is not None:
             return trusted.replay(inputs), True
@@ -161,10 +182,15 @@ class Recorder:
                 self._seen.clear()
             self._came[key] += 1
             if key in self._waiting:
-                self._compare(key, noted, inputs, found, 0.0 if cautious else self._rounding)
+                self._compare(key, noted, inputs, found, 0.0 if cautious else self._rounding, vary)
             elif self._is_worth(key) and not (cautious and others_at_work()):
                 self._make(key, noted, inputs, took)
         return found, False
+
+    @staticmethod
+    def key(what: Hashable, inputs: Mapping[str, Tensor], cautious: bool) -> Hashable:
+        """Return what a recording is looked up by, and its notes."""
+        return (what, cautious, tuple((name, x.shape, x.dtype) for name, x in inputs.items()))
 
     @property
     def holds_memory(self) -> bool:
@@ -208,16 +234,19 @@ class Recorder:
             self.is_recording = False
 
     def _compare(
-        self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], found: Sequence[Tensor], rounding: float
+        self,
+        key: Hashable,
+        compute: Compute,
+        inputs: Mapping[str, Tensor],
+        found: Sequence[Tensor],
+        rounding: float,
+        vary: Vary | None,
     ) -> None:
-        """Trust a recording that gives what was found on inputs other than its own; drop one that does not.
-
-        Where the same inputs come again, others are made of them: one that knows nothing but these would agree too.
-        """
+        """Trust a recording that gives what was found on inputs other than its own; drop one that does not."""
         recording, own = self._waiting[key]
         try:
-            if _are_equal(inputs, own):
-                inputs = _varied(inputs)
+            if _are_equal(inputs, own):  # one that knows nothing but these would agree too
+                inputs = inputs if vary is None else vary(inputs)
                 if _are_equal(inputs, own):
                     return
                 found = compute(inputs)
@@ -231,6 +260,7 @@ class Recorder:
             self._trusted[key] = recording
         else:
             self._unfit.add(key)  # other kernels were chosen, or it does not follow its inputs
+            self.notes.pop(key, None)
 
 
 _one_at_a_time = threading.Lock()
@@ -255,9 +285,23 @@ def _copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: x.detach().clone() for name, x in inputs.items()}
 
 
-def _varied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return inputs with the same numbers at other places, those that do not mind."""
-    return {name: x.roll(1, -1) if x.dim() and name.endswith(VARIED) else x for name, x in inputs.items()}
+def known(values: Any) -> Hashable | None:
+    """Return plain values as something to look up by; None where there are others."""
+    if isinstance(values, (tuple, list)):
+        parts = [known(one) for one in values]
+        return None if any(one is None for one in parts) else (type(values), *parts)
+    return (type(values), values) if isinstance(values, (int, str, float, bool, type(None))) else None
+
+
+def varied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the inputs of a Hugging Face model with the same tokens, or numbers of an image, at other places."""
+    return {name: x.roll(1, -1) if _may_roll(name, x) else x for name, x in inputs.items()}
+
+
+def _may_roll(name: str, x: Tensor) -> bool:
+    """Return whether numbers may change places: not where each has a vocabulary of its own."""
+    tokens = name.endswith("input_ids") and x.dim() == 2
+    return tokens or (x.is_floating_point() and x.dim() > 0 and name in VARIED)
 
 
 def _are_equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:

@@ -19,11 +19,9 @@ from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .passes import Relevance
-from .recording import Recorder
+from .recording import Recorder, Vary, known, varied
 
 ENTRIES = ("output", "inputs", "positions", "biases")
-
-_PLAIN = (int, str, float, bool, type(None))
 
 
 def replayed(
@@ -40,14 +38,15 @@ def replayed(
     is not on one GPU, there are no recordings. A cautious one is the same to the bit, and is made while no other thread
     is at work.
     """
-    known = _known(how)
+    way = known(how)
     tensors = {name: x for name, x in _named(call) if isinstance(x, Tensor)}
-    rest = _known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
-    place = None if known is None or rest is None else recorded(model)
+    rest = known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
+    place = None if way is None or rest is None else recorded(model)
     if place is None:
         return compute(call)
-    what = (known, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
-    return _run(place.recorder, what, call, tensors, compute, cautious)
+    what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
+    vary = varied if hasattr(model, "main_input_name") else None
+    return _run(place.recorder, what, call, tensors, compute, cautious, vary)
 
 
 def _named(call: Inputs) -> list[tuple[str, Any]]:
@@ -62,14 +61,6 @@ def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:
     return replace(call, args=tuple(values[:count]), kwargs=dict(zip(call.kwargs, values[count:], strict=True)))
 
 
-def _known(values: Any) -> Hashable | None:
-    """Return plain values as something to look up by; None where there are others."""
-    if isinstance(values, (tuple, list)):
-        parts = [_known(one) for one in values]
-        return None if any(one is None for one in parts) else tuple(parts)
-    return (type(values), values) if isinstance(values, _PLAIN) else None
-
-
 def _run(
     recorder: Recorder,
     what: Hashable,
@@ -77,32 +68,33 @@ def _run(
     tensors: Mapping[str, Tensor],
     compute: Callable[[Inputs], list[Relevance]],
     cautious: bool,
+    vary: Vary | None,
 ) -> list[Relevance]:
     """Return what `compute` makes of the call, or a replay of it."""
-    made: list[tuple[list[Relevance], Checks]] = []
-    key = (what, tuple((name, x.shape) for name, x in tensors.items()))
+    made: list[list[Relevance]] = []
+    asked: list[Checks] = []
+    key = recorder.key(what, tensors, cautious)
 
     def numbers(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        checks = Checks()
+        asked.append(checks := Checks())
         with checks:
             results = compute(_with_tensors(call, inputs))
-        made.append((results, checks))
+        made.append(results)
         if recorder.is_recording:
             recorder.notes[key] = [Form.of(one) for one in results]
         return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
     try:
-        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious)
+        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious, vary=vary)
     except Exception as error:
-        for _, checks in made:
+        for checks in asked:
             checks.settle()  # what was found before comes first
         if not out_of_memory(error) or not recorder.holds_memory:
             raise
         found, is_replay = [], True
     if not is_replay:
-        results, checks = made[0]
-        checks.settle()
-        return results
+        asked[0].settle()
+        return made[0]
     if not found:
         recorder.drop()  # out here the traceback is gone, and with it the tensors of the failed try
         return compute(call)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import Error
+from .transfer import on_device
 
 Target: TypeAlias = int | str | tuple[int, ...] | Callable[[Any], Tensor] | None
 """A class index, a label, a contrast "a - b", an index into a sample's output, a function; None: the highest score."""
@@ -144,8 +145,7 @@ def _entries(scores: Tensor, places: Sequence[Place]) -> Tensor:
         index: tuple[slice | int, ...] = (slice(None), *places[0])
         return scores[index]
     flat = [sum(i * math.prod(scores.shape[axis + 1 :]) for axis, i in enumerate(place, 1)) for place in places]
-    wanted = torch.tensor(flat).unsqueeze(1).to(scores.device, non_blocking=True)
-    return scores.flatten(1).gather(1, wanted).squeeze(1)
+    return scores.flatten(1).gather(1, on_device(flat, scores.device).unsqueeze(1)).squeeze(1)
 
 
 def _index(label: str, labels: Mapping[str, int]) -> int:

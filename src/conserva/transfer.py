@@ -1,4 +1,4 @@
-"""Numbers on their way from a device to the host, all in one go, while the device works on."""
+"""Numbers on their way between a device and the host, while the device works on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from .operations.remembered import is_recording
+
+
+def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Return whole numbers of the host as a tensor on a device, without waiting for it.
+
+    A recording would read the host's memory again in every replay, long after it is gone: there they are written down.
+    """
+    if is_recording():
+        return torch.stack([torch.full((), one, device=device) for one in numbers])
+    return torch.tensor(numbers).to(device, non_blocking=True)
 
 
 class Transfer:
