@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,35 +23,6 @@ from conserva.recording import AFTER, Recorder
 from test_recording import Idle, Tape, record_by
 
 pytestmark = pytest.mark.usefixtures("alone")
-
-CHANGES: dict[str, Callable[[Any], object]] = {
-    "a switch": lambda model: setattr(model.bert.encoder.layer[1].attention.self, "is_decoder", True),
-    "a hook": lambda model: model.bert.register_forward_hook(lambda *_: None),
-    "the configuration": lambda model: setattr(model.config, "chunk_size_feed_forward", 7),
-    "labels": lambda model: model.config.id2label.update({0: "b", 1: "a"}),
-    "a dict": lambda model: model.bert.scaling.update(default=3.0),
-    "a nested list": lambda model: model.bert.nested[0].append(2),
-    "an object's": lambda model: setattr(model.bert.args, "scale", 3.0),
-    "a type": lambda model: setattr(model.bert, "kind", torch.bfloat16),
-    "a tensor that is no buffer": lambda model: setattr(model.bert, "table", torch.ones(3)),
-    "a function": lambda model: setattr(model.bert, "act", torch.tanh),
-    "the forward of one module": lambda model: setattr(model.bert, "forward", lambda **given: None),
-    "a weight turned in place": lambda model: setattr(model.bert.square, "data", model.bert.square.data.t()),
-    "training": lambda model: model.bert.train(),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_model_that_was_changed_is_another(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record_by(Tape, monkeypatch)
-    model: Any = tiny.bert()
-    model.bert.scaling, model.bert.nested, model.bert.args = {"default": 1.0}, [[1]], SimpleNamespace(scale=1.0)
-    model.bert.kind, model.bert.table, model.bert.act = torch.float32, torch.ones(3), torch.relu
-    model.bert.square = torch.nn.Parameter(torch.randn(3, 3))
-    before = kept.recorded(model)
-    assert kept.recorded(model) == before
-    CHANGES[change](model)
-    assert kept.recorded(model) != before
 
 
 def _global_hook() -> Any:
@@ -175,3 +146,75 @@ def test_a_model_that_changes_with_every_call_is_given_up() -> None:
     assert len(one._states) <= kept.MOST_STATES
     for i in range(AFTER + 4):
         assert not recorder.run(None, {"x": torch.full((3,), float(i))}, lambda inputs: [inputs["x"]])[1]
+
+
+SWITCHES: dict[str, tuple[Any, Any, Any]] = {
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+    "tf32": (
+        lambda: torch.backends.cudnn.allow_tf32,
+        lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_so_is_one_under_switches_that_are_set(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model, (read, write, value) = tiny.bert(), SWITCHES[switch]
+    before, was = kept.recorded(model), read()
+    write(value)
+    try:
+        assert kept.recorded(model) not in (before, None)
+    finally:
+        write(was)
+    assert kept.recorded(model) == before
+
+
+def test_a_default_device_is_no_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    with torch.device("cpu"):
+        assert kept.recorded(model) is not None
+
+
+def test_how_much_rounding_passes_is_that_of_the_coarsest_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    model.bert.encoder.to(torch.bfloat16)
+    place = kept.recorded(model)
+    assert place is not None
+    assert place.recorder._rounding == kept.ROUNDING[torch.bfloat16]
+
+
+def test_a_model_on_a_cpu_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_switches", lambda: pytest.fail("looked at"))
+    assert kept.recorded(tiny.bert()) is None
+
+
+def test_a_hook_of_no_module_is_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model, found = tiny.bert(), {}
+    exec("def hook(*given): pass", {"__name__": None}, found)
+    model.bert.register_forward_hook(found["hook"])
+    assert kept.recorded(model) is None
+
+
+def test_a_model_that_left_the_device_has_no_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    assert kept.recorded(model) is not None
+    monkeypatch.setattr(kept, "_may_be_recorded", lambda model: False)
+    assert kept.recorded(model) is None
+    assert model not in kept._of_models
+
+
+def test_settings_that_can_be_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Name(str):
+        __hash__ = None  # type: ignore[assignment]
+
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    model.bert.title = Name("x")
+    assert kept.recorded(model) is None

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import conserva
-from conserva import kept, launches, recording
-from conserva.recording import AFTER, Compute, Recorder, others_at_work, varied
+from conserva import kept, recording
+from conserva.recording import AFTER, Compute, Recorder, others_at_work
 
 GPU = torch.device("cpu")  # which stands for one
 pytestmark = pytest.mark.usefixtures("alone")
@@ -94,10 +93,6 @@ def test_other_shapes_types_and_computations_are_recorded_by_themselves() -> Non
     assert stream(recorder, 1) == [True]
 
 
-def test_a_recording_that_does_not_follow_its_inputs_is_never_used() -> None:
-    assert not any(stream(Recorder(GPU, room=Idle, record=Stuck), 9))
-
-
 def test_what_cannot_be_recorded_is_computed() -> None:
     calls: list[int] = []
 
@@ -116,47 +111,6 @@ def test_only_so_many_shapes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> No
     assert not any(stream(recorder, 9, "second"))
 
 
-def test_nothing_is_trusted_on_the_inputs_that_it_was_made_of() -> None:
-    recorder = Recorder(GPU, room=Idle, record=Stuck)
-    same, other = {"x": torch.ones(3)}, {"x": torch.full((3,), 2.0)}
-    for _ in range(AFTER + 5):
-        assert not recorder.run(None, same, double)[1]
-    for _ in range(3):
-        found, replayed = recorder.run(None, other, double)
-        assert torch.equal(found[0], 2 * other["x"])
-        assert not replayed
-
-
-@pytest.mark.parametrize(("tape", "is_trusted"), [(Tape, True), (Stuck, False)])
-@pytest.mark.parametrize("may_vary", [True, False])
-def test_where_the_same_inputs_come_again_others_are_made_of_them(tape: Any, is_trusted: bool, may_vary: bool) -> None:
-    recorder, computed = Recorder(GPU, room=Idle, record=tape), []
-
-    def twice(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        computed.append(inputs["input_ids"].tolist())
-        return [2 * inputs["input_ids"]]
-
-    given = torch.tensor([[1, 2, 3]])
-    for _ in range(AFTER + 5):
-        found, replayed = recorder.run(
-            None, {"input_ids": given.clone()}, twice, vary=varied if may_vary else None
-        )  # fmt: skip
-        assert torch.equal(found[0], 2 * given)
-    assert replayed == (is_trusted and may_vary)
-    assert ([[3, 1, 2]] in computed) == may_vary
-
-
-def test_what_may_change_places_and_what_may_not() -> None:
-    pairs, numbers = torch.tensor([[1, 2]]), torch.tensor([[1.0, 2.0]])
-    given = {
-        "decoder_input_ids": pairs, "bbox": pairs, "attention_mask": pairs, "pixel_values": numbers, "lengths": numbers,
-        "input_ids": torch.tensor([[[1, 2]]]),  # a vocabulary for each column
-    }  # fmt: skip
-    moved = {name for name, x in varied(given).items() if not torch.equal(x, given[name])}
-    assert moved == {"decoder_input_ids", "pixel_values"}
-    assert torch.equal(varied({"input_ids": torch.tensor(3)})["input_ids"], torch.tensor(3))
-
-
 def test_what_lies_elsewhere_is_not_recorded() -> None:
     recorder = Recorder(torch.device("meta"), room=Idle, record=Tape)
     assert not any(stream(recorder, 9))
@@ -169,37 +123,6 @@ def test_after_one_failure_nothing_is_recorded_any_more() -> None:
     assert not any(stream(recorder, 9, "second"))
     assert not any(stream(recorder, 9, "first"))
     assert not recorder.holds_memory
-
-
-def rounded(error: float) -> type[Tape]:
-    """Return a tape whose replays are off."""
-
-    class Rounded(Tape):
-        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-            first, *rest = super().replay(inputs)
-            return [first * (1 + error), *rest]
-
-    return Rounded
-
-
-@pytest.mark.parametrize("error", [2**-23, 0.1])
-def test_a_replay_must_give_the_very_same_bits(error: float) -> None:
-    Rounded = rounded(error)  # noqa: N806 - a class
-    recorder = Recorder(GPU, room=Idle, record=Rounded)
-    assert not any(stream(recorder, 9, "rounded"))
-    assert not recorder.holds_memory
-    recorder._record = Tape
-    assert any(stream(recorder, 9, "another"))  # it tells nothing about other computations
-    assert not any(stream(recorder, 9, "rounded"))
-
-
-@pytest.mark.parametrize(("error", "is_trusted"), [(2**-23, True), (1e-3, False)])
-def test_whoever_is_not_cautious_lets_rounding_pass(error: float, is_trusted: bool) -> None:
-    recorder = Recorder(GPU, room=Idle, record=rounded(error), rounding=1e-4)
-    for i in range(9):
-        *_, replayed = recorder.run(None, {"x": torch.full((3,), i + 1.0)}, double, cautious=False)
-    assert replayed == is_trusted
-    assert not any(stream(recorder, 9))  # the cautious have their own
 
 
 def test_where_the_device_is_behind_there_is_nothing_to_gain() -> None:
@@ -223,16 +146,6 @@ def test_recordings_hold_only_so_much_memory(monkeypatch: pytest.MonkeyPatch) ->
     recorder = Recorder(GPU, room=Idle, record=Tape)
     assert [any(stream(recorder, 9, what)) for what in range(4)] == [True, True, False, False]
     assert any(stream(recorder, 1, 0))
-
-
-def test_a_replay_that_fails_is_given_up_and_what_was_found_stands() -> None:
-    class Fails(Tape):
-        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    recorder = Recorder(GPU, room=Idle, record=Fails)
-    assert not any(stream(recorder, 9))
-    assert not recorder.holds_memory
 
 
 def test_many_threads_at_once() -> None:
@@ -302,114 +215,77 @@ class Locked(Tape):
             return super().replay(inputs)
 
 
-TEXTS = [f"{word} film" for word in ("good", "bad", "fine", "dull", "long", "short", "old", "new", "great")]
+def test_what_was_given_up_is_not_even_counted() -> None:
+    recorder = Recorder(GPU, room=Idle, record=refuses)
+    stream(recorder, 9)
+    assert (recorder._came, recorder._seen, recorder.notes) == ({}, {}, {})
 
 
-@pytest.fixture
-def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Record on the CPU too; returns which batches were replays."""
-    ran: list[bool] = []
-
-    class Spy(Recorder):
-        def run(self, *args: Any, **kwargs: Any) -> Any:
-            found = super().run(*args, **kwargs)
-            ran.append(found[1])
-            return found
-
-    record_by(Tape, monkeypatch, Spy)
-    return ran
+def test_dropped_recordings_leave_no_notes() -> None:
+    recorder = Recorder(GPU, room=Idle, record=Tape)
+    recorder.notes["form"] = 1
+    recorder.drop()
+    assert recorder.notes == {}
 
 
-@pytest.mark.parametrize("method", ["ah+ln", "exact", "gi"])
-@pytest.mark.parametrize("target", [None, 1, "positive", "positive - negative"])
-def test_explanations_are_the_same_replayed(method: str, target: Any, replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
-    assert len(texts) > AFTER + 2
-    many = conserva.explain(task, texts, target, method, batch_tokens=1)
-    assert any(replays)
-    replays.clear()
-    for one, text in zip(many, texts, strict=True):
-        assert one == conserva.explain(task, text, target, method, replay=False)
-    assert not any(replays)
+@pytest.mark.parametrize(("behind", "is_made"), [(0.0, True), (0.4, False)])  # seconds, where Python took far less
+def test_the_device_is_asked_once_how_far_behind_it_is(behind: float, is_made: bool) -> None:
+    asked: list[int] = []
+
+    class Late(Idle):
+        def behind(self) -> float:
+            asked.append(1)
+            return behind
+
+    assert any(stream(Recorder(GPU, room=Late, record=Tape), 9)) == is_made
+    assert len(asked) == 1
 
 
-def test_targets_that_differ_are_not_recorded_and_nothing_is_where_it_may_not(replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], "gi", batch_tokens=100)
-    conserva.explain(task, TEXTS, method="gi", batch_tokens=1, replay=False)
-    assert replays == []
+def test_it_records_only_while_it_records() -> None:
+    recorder, during = Recorder(GPU, room=Idle, record=Tape), []
+
+    def noted(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        during.append(recorder.is_recording)
+        return [inputs["x"]]
+
+    for i in range(AFTER + 2):
+        recorder.run(None, {"x": torch.full((3,), float(i))}, noted)
+    assert during.count(True) == 1
+    assert not recorder.is_recording
 
 
-def test_recorded_are_models_on_one_gpu_that_never_wait() -> None:
-    first, second = torch.device("cuda:0"), torch.device("cuda:1")
-    assert kept._device_of({(second, torch.float32), (second, torch.bfloat16)}) == second
-    half, single = torch.float16, torch.float32
-    for parts in (
-        {(second, single), (first, single)},
-        {(first, single), (first, half)},
-        {(torch.device("cpu"), single)},
-        set(),
-    ):
-        assert kept._device_of(parts) is None
+def test_two_recorders_take_turns() -> None:
+    met, inside = [], threading.Semaphore(1)
+
+    class Slow(Tape):
+        def __init__(self, *given: Any) -> None:
+            alone = inside.acquire(blocking=False)
+            met.append(alone)
+            super().__init__(*given)
+            threading.Event().wait(0.05)
+            if alone:
+                inside.release()
+
+    def work() -> None:
+        recorder = Recorder(GPU, room=Idle, record=Slow)
+        for i in range(AFTER + 1):
+            recorder.run(None, {"x": torch.full((3,), float(i))}, double, cautious=False)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert met == [True] * 4
 
 
-def test_other_methods_are_not_recorded(replays: list[bool]) -> None:
-    conserva.explain(conserva.load("sentiment"), TEXTS, 1, "random", batch_tokens=1)
-    assert replays == []
+def test_recordings_that_wait_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST", 1)
+    recorder = Recorder(GPU, room=Idle, record=Tape)
+    for what in ("first", "second"):
+        stream(recorder, AFTER + 1, what)
+    assert len(recorder._waiting) == 1
 
 
-def test_recordings_stay_for_the_next_call(replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    text = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
-    for one in text:
-        conserva.explain(task, one, 1, "exact")
-    assert replays == [False] * (AFTER + 2) + [True] * (len(text) - AFTER - 2)
-
-
-def test_a_method_with_other_options_is_another_recording(replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
-    conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)
-    assert replays[-1]
-    found = conserva.explain(task, texts[0], 1, "ah+ln:gamma=0.5")
-    assert not replays[-1]
-    assert found == conserva.explain(task, texts[0], 1, "ah+ln:gamma=0.5", replay=False)
-
-
-def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    task = conserva.load("sentiment")
-    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))]
-    plain, failures = task.batch, []
-
-    def batch(encoded: Any) -> Any:
-        if len(replays) == AFTER + 3 and not failures:
-            failures.append(1)
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(encoded)
-
-    monkeypatch.setattr(task, "batch", batch)
-    found = conserva.explain(task, texts, method="gi", batch_tokens=1)
-    assert failures
-    assert replays[AFTER + 2 :] == [True, *[False] * (len(texts) - AFTER - 3)]
-    assert [one.text for one in found] == texts
-
-
-def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
-    replays: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = conserva.load("sentiment")
-    texts = [text for text in TEXTS if len(task.encode(text)) == len(task.encode(TEXTS[0]))][: AFTER + 3]
-    launch, count = launches._launch, []
-
-    def broken(*args: Any) -> Any:
-        count.append(1)
-        if len(count) == len(texts):  # weights go wrong just before the replay
-            with torch.no_grad():
-                next(task.model.parameters()).fill_(float("nan"))
-        return launch(*args)
-
-    monkeypatch.setattr(launches, "_launch", broken)
-    with pytest.raises(conserva.Error, match=r"nan or inf\. It arises first in module"):
-        conserva.explain(task, texts, method="ah+ln", batch_tokens=1)
-    assert replays[-1]
+def test_threads_that_python_did_not_start_are_not_at_work() -> None:
+    assert recording._is_idle(threading._DummyThread())  # type: ignore[no-untyped-call]

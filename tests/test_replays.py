@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ from torch import Tensor
 import conserva
 import tiny
 from conserva import kept, recording
-from conserva.operations import attention, remembered
 from conserva.passes import Relevance
 from conserva.recording import AFTER
-from test_recording import Stuck, Tape, record_by
+from test_recording import Stuck, Tape, another_thread, record_by
 
 OFTEN = AFTER + 4
 pytestmark = pytest.mark.usefixtures("alone")
@@ -90,6 +88,16 @@ def test_the_same_inputs_again_and_again(by_name: bool) -> None:
     for _ in range(OFTEN):
         same(conserva.relevance(model, given, 1), expected)
     assert Counting.replays >= 2
+
+
+@pytest.mark.usefixtures("taped")
+def test_a_list_is_no_tuple() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(batch=2, seed=seed), [0, 1])
+    assert Counting.replays >= 2
+    with pytest.raises(conserva.Error, match=r"target=\(0, 1\)"):
+        conserva.relevance(model, tiny.tokens(batch=2), (0, 1))
 
 
 @pytest.mark.usefixtures("taped")
@@ -242,67 +250,106 @@ def test_recordings_go_with_their_model(monkeypatch: pytest.MonkeyPatch) -> None
     assert gone() is None
 
 
-class SpellsOut(torch.nn.Module):
-    """A causal model that spells its mask out while it is recorded, as Hugging Face's do."""
+class Options(torch.nn.Module):
+    """A model with options that are no tensors."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.out = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 3)
-        now = SimpleNamespace(sees_itself_alone=False, plain_calls=0)
-        self.now = lambda: now  # where nobody sees that it changes
+        self.inner = tiny.bert()
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        x = self.words(input_ids)
-        places = x.shape[1]
-        mask = None
-        self.now().plain_calls += not remembered.is_recording()
-        if remembered.is_recording():
-            mask = torch.ones(1, 1, places, places, dtype=torch.bool).tril()
-            if self.now().sees_itself_alone:
-                mask = torch.eye(places, dtype=torch.bool)[None, None]
-        for _ in range(2):
-            heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
-            seen = torch.nn.functional.scaled_dot_product_attention(
-                heads, heads, heads, attn_mask=mask, is_causal=mask is None
-            )
-            x = x + seen.transpose(1, 2).flatten(2)
-        return self.out(x.mean(1))  # type: ignore[no-any-return]
+    def forward(self, input_ids: Tensor, plus: float = 0.0, minus: float = 0.0) -> Tensor:
+        return (1 + plus - minus) * self.inner(input_ids).logits  # type: ignore[no-any-return]
 
 
-class Recording(Counting):
-    """A tape that says that it records, whenever it runs."""
+@pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize("other", [{"plus": 3.0}, {"minus": 2.0}, {}])
+def test_other_options_are_another_recording(other: dict[str, float]) -> None:
+    model = Options().eval()
+    for seed in range(OFTEN):
+        conserva.relevance(model, {"input_ids": tiny.tokens(seed=seed)["input_ids"], "plus": 2.0}, 0)
+    inputs = {"input_ids": tiny.tokens(seed=99)["input_ids"], **other}
+    same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
+    assert Counting.replays >= 2
 
-    def __init__(self, *given: Any) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remembered, "is_recording", lambda: True)
-            super().__init__(*given)
 
-    def replay(self, inputs: Any) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remembered, "is_recording", lambda: True)
+@pytest.mark.usefixtures("taped")
+def test_a_target_that_is_refused_is_refused_in_a_replay_too() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 1)
+    with pytest.raises(conserva.Error, match="target=True"):
+        conserva.relevance(model, tiny.tokens(seed=9), True)
+
+
+@pytest.mark.usefixtures("taped")
+def test_what_is_wrong_is_said_at_the_first_call() -> None:
+    model = tiny.bert()
+    with torch.no_grad():
+        model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+    with pytest.raises(conserva.Error, match="nan or inf"):
+        conserva.relevance(model, tiny.tokens(), 0)
+
+
+@pytest.mark.usefixtures("taped")
+def test_notes_that_are_gone_cost_a_pass() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0)
+    kept._of_models[model].recorder.notes.clear()
+    inputs = tiny.tokens(seed=99)
+    same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
+
+
+def test_recordings_make_room_for_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(Counting):
+        def replay(self, inputs: Any) -> Any:
+            if Counting.replays:
+                raise torch.OutOfMemoryError("CUDA out of memory")
             return super().replay(inputs)
 
+    Counting.replays = 0
+    record_by(Full, monkeypatch)
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        inputs = tiny.tokens(seed=seed)
+        same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
+    assert not kept._of_models[model].recorder.holds_memory
 
-@pytest.mark.parametrize("another", [False, True])
-def test_a_mask_that_only_a_recording_spells_out(another: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    Counting.replays, passed = 0, []
-    record_by(Recording, monkeypatch)
-    plain = attention.attend
 
-    def noted(query: Tensor, key: Tensor, value: Tensor, mask: Any, is_causal: bool, *rest: Any) -> Any:
-        if remembered.is_recording():
-            passed.append((mask is None, is_causal))
-        return plain(query, key, value, mask, is_causal, *rest)
+@pytest.mark.usefixtures("taped")
+@pytest.mark.parametrize("replay", [None, True])
+def test_whoever_asks_for_replays_does_not_wait_for_threads(replay: bool | None) -> None:
+    model = tiny.bert()
+    with another_thread():
+        for seed in range(OFTEN):
+            conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=replay)
+    assert (Counting.replays > 0) == bool(replay)
 
-    monkeypatch.setattr(attention, "attend", noted)
-    model = SpellsOut().eval()
-    for seed in range(OFTEN + 2):
-        model.now().sees_itself_alone = another and seed > OFTEN
-        ids = torch.randint(0, 20, (2, 6), generator=torch.Generator().manual_seed(seed))
-        before = model.now().plain_calls
-        expected = conserva.relevance(model, ids, 1, replay=False)
-        same(conserva.relevance(model, ids, 1), expected)
-        if seed >= OFTEN:  # a replay, which is run anew where its own check says so
-            assert model.now().plain_calls == before + 1 + model.now().sees_itself_alone
+
+@pytest.mark.usefixtures("taped")
+def test_what_met_which_rule_is_that_of_the_shape() -> None:
+    model = tiny.bert(max_position_embeddings=600)
+    for seed in range(OFTEN):
+        for length in (8, 520):
+            inputs = tiny.tokens(batch=1, length=length, seed=seed)
+            found = conserva.relevance(model, inputs, 0, rules="ah+ln")
+            assert list(found.coverage) == list(
+                conserva.relevance(model, inputs, 0, rules="ah+ln", replay=False).coverage
+            )
     assert Counting.replays >= 2
-    assert set(passed) == {(True, True)}
+
+
+@pytest.mark.usefixtures("taped")
+def test_what_was_found_before_a_failure_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.bert()
+    with torch.no_grad():
+        model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+    plain = conserva.passes.Pass.__call__
+
+    def fails(*given: Any) -> Any:
+        plain(*given)
+        raise ValueError("later")
+
+    monkeypatch.setattr(conserva.passes.Pass, "__call__", fails)
+    with pytest.raises(conserva.Error, match="nan or inf"):
+        conserva.relevance(model, tiny.tokens(), 0)

@@ -86,10 +86,11 @@ class State:
             self._waiting.append(module)
 
     def _tensor(self, x: Tensor) -> None:
-        self.settings += place_of(x)
-        if x.device.type == "cpu":  # what lies on the device is read anew in every replay
+        place = place_of(x)
+        self.settings += place
+        if x.device.type == "cpu" and len(place) > 1:  # what lies on the device is read anew in every replay
             self.settings.append(None if x.is_inference() else x._version)
-            if x.layout == torch.strided and x.numel() <= FEW:
+            if x.numel() <= FEW:
                 self.settings.append(tuple(x.detach().flatten().tolist()))
 
     def _describe(self, value: Any, deep: int) -> None:

@@ -1,0 +1,164 @@
+"""What a model is at the moment: the same as long as nothing is changed, another after any change that may matter."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import defaultdict, deque
+from collections.abc import Callable
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tiny
+from conserva import kept
+from conserva.state import LARGEST_ARRAY, State, serial_number
+from test_recording import Tape, record_by
+
+
+class Slotted:
+    """An object without a dict, of whose end one does not hear."""
+
+    __slots__ = ("scale",)
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+
+class Names(list[int]):
+    """A list of one's own."""
+
+
+class Wraps(Tensor):
+    """A tensor that wraps others, and lies nowhere."""
+
+    @staticmethod
+    def __new__(cls, numbers: Tensor) -> Wraps:
+        return Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=numbers.dtype)  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def model() -> Any:
+    """Return a model whose modules hold all sorts of things."""
+    made: Any = tiny.bert()
+    bert = made.bert
+    bert.scaling, bert.nested, bert.args = {"default": 1.0}, [[1]], SimpleNamespace(scale=1.0, deep={"of": [1]})
+    bert.kind, bert.table, bert.act, bert.power = torch.float32, torch.ones(3), torch.relu, np.float64(1.0)
+    bert.square = nn.Parameter(torch.randn(3, 3))
+    bert.counts, bert.names, bert.last, bert.slotted = defaultdict(int, a=1), Names([1]), deque([1]), Slotted(1.0)
+    bert.array, bert.partial, bert.one, bert.wrapped = (
+        np.ones(3),
+        functools.partial(max, 1),
+        {"a": 1},
+        Wraps(torch.ones(2)),
+    )
+    bert.other = {}
+    bert.method = MethodType(lambda own: 1, bert)
+    bert.hidden = [nn.Linear(2, 2)]
+    return made
+
+
+def _move_entry(made: Any) -> None:
+    made.bert.other["a"] = made.bert.one.pop("a")
+
+
+def _rename_weight(made: Any) -> None:
+    made.bert.renamed = made.bert._parameters.pop("square")
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "a switch": lambda made: setattr(made.bert.encoder.layer[1].attention.self, "is_decoder", True),
+    "a hook": lambda made: made.bert.register_forward_hook(lambda *_: None),
+    "the configuration": lambda made: setattr(made.config, "chunk_size_feed_forward", 7),
+    "labels": lambda made: made.config.id2label.update({0: "b", 1: "a"}),
+    "a dict": lambda made: made.bert.scaling.update(default=3.0),
+    "a nested list": lambda made: made.bert.nested[0].append(2),
+    "an object's": lambda made: setattr(made.bert.args, "scale", 3.0),
+    "a list deep inside an object": lambda made: made.bert.args.deep["of"].append(2),
+    "a type": lambda made: setattr(made.bert, "kind", torch.bfloat16),
+    "the type of a number": lambda made: setattr(made.bert, "scaling", {"default": 1}),
+    "a tensor that is no buffer": lambda made: setattr(made.bert, "table", torch.ones(3)),
+    "a function": lambda made: setattr(made.bert, "act", torch.tanh),
+    "the forward of one module": lambda made: setattr(made.bert, "forward", lambda **given: None),
+    "a weight turned in place": lambda made: setattr(made.bert.square, "data", made.bert.square.data.t()),
+    "training": lambda made: made.bert.train(),
+    "a buffer": lambda made: setattr(made.bert.embeddings, "position_ids", made.bert.embeddings.position_ids.clone()),
+    "a module of another class": lambda made: setattr(made.bert, "__class__", type("Other", (type(made.bert),), {})),
+    "a number of numpy's": lambda made: setattr(made.bert, "power", np.float64(2.0)),
+    "a layer that is used twice": lambda made: made.bert.encoder.layer.append(made.bert.encoder.layer[0]),
+    "an entry in another dict": _move_entry,
+    "a weight of another name": _rename_weight,
+    "a dict with defaults": lambda made: made.bert.counts.update(a=2),
+    "a list of one's own": lambda made: made.bert.names.append(2),
+    "a queue": lambda made: made.bert.last.append(2),
+    "an object without a dict": lambda made: setattr(made.bert.slotted, "scale", 2.0),
+    "an array": lambda made: made.bert.array.fill(2),
+    "a tensor of the host, filled anew": lambda made: made.bert.table.fill_(2),
+    "a tensor that wraps others": lambda made: setattr(made.bert, "wrapped", Wraps(torch.ones(2))),
+    "a function with arguments": lambda made: setattr(made.bert, "partial", functools.partial(max, 1)),
+    "a method": lambda made: setattr(made.bert, "method", MethodType(lambda own: 2, made.bert)),
+    "a weight of a module in a list": lambda made: setattr(
+        made.bert.hidden[0], "weight", nn.Parameter(torch.ones(2, 2))
+    ),
+    "a hook on a module in a list": lambda made: made.bert.hidden[0].register_forward_hook(lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_was_changed_is_another(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    made = model()
+    before = kept.recorded(made)
+    assert before is not None
+    assert kept.recorded(made) == before
+    CHANGES[change](made)
+    assert kept.recorded(made) != before
+
+
+def test_functions_that_come_and_go_are_never_taken_for_each_other() -> None:
+    made: Any = nn.Linear(2, 2)
+    met = set()
+    for i in range(50):
+        made.act = functools.partial(pow, i)  # which may lie where the last one lay
+        met.add(tuple(State(made).settings))
+    assert len(met) == 50
+    assert len({serial_number(object()) for _ in range(50)}) == 50
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    from conserva import state
+
+    before = len(state._serials)
+    for _ in range(50):
+        serial_number(SimpleNamespace)
+        serial_number(lambda: None)
+    assert len(state._serials) <= before + 1
+
+
+def test_a_large_array_is_another_every_time() -> None:
+    made: Any = nn.Linear(2, 2)
+    made.array = np.zeros(LARGEST_ARRAY, dtype=np.uint8)
+    assert State(made).settings == State(made).settings
+    made.array = np.zeros(LARGEST_ARRAY + 1, dtype=np.uint8)
+    assert State(made).settings != State(made).settings
+
+
+def test_objects_that_hold_each_other_come_to_an_end() -> None:
+    made: Any = nn.Linear(2, 2)
+    made.first, made.second = SimpleNamespace(), SimpleNamespace()
+    made.first.other, made.second.other, made.itself = made.second, made.first, made
+    made.circle = []
+    made.circle.append(made.circle)
+    assert State(made).settings == State(made).settings
+
+
+def test_a_twin_has_weights_of_its_own() -> None:
+    made = tiny.bert()
+    assert State(made).weights != State(copy.deepcopy(made)).weights
