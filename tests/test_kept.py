@@ -91,8 +91,15 @@ class Deeper(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     "watching",
-    [_autocast, _global_hook, Watch, Deeper, lambda: saved_tensors_hooks(lambda x: x, lambda x: x)],
-    ids=["autocast", "hook of all", "function mode", "dispatch mode", "saved tensors"],
+    [
+        _autocast,
+        _global_hook,
+        Watch,
+        Deeper,
+        lambda: saved_tensors_hooks(lambda x: x, lambda x: x),
+        lambda: torch.autograd.set_detect_anomaly(True),
+    ],
+    ids=["autocast", "hook of all", "function mode", "dispatch mode", "saved tensors", "anomalies"],
 )
 def test_a_model_that_is_watched_runs_as_always(watching: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     record_by(Tape, monkeypatch)
@@ -218,3 +225,14 @@ def test_settings_that_can_be_compared_with_nothing(monkeypatch: pytest.MonkeyPa
     model = tiny.bert()
     model.bert.title = Name("x")
     assert kept.recorded(model) is None
+
+
+@pytest.mark.parametrize(
+    ("oldest", "is_cuda", "may_be"), [("2.6", True, True), ("2.6", False, False), ("99", True, False)]
+)
+def test_recorded_are_models_on_a_gpu_by_a_torch_that_refuses_what_it_cannot_replay(
+    oldest: str, is_cuda: bool, may_be: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "OLDEST", oldest)
+    model: Any = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(is_cuda=is_cuda)]))
+    assert kept._may_be_recorded(model) == may_be

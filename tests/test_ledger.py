@@ -285,3 +285,13 @@ def test_a_number_in_half_precision_is_summed_in_single() -> None:
     shape = torch.Size((1, 1001, 1))
     entry = Entry(1.0, None, None, False, None, 0, 1, shape, 0)
     assert _closed(entry, [torch.ones(shape, dtype=torch.bfloat16)]) == [1001.0]
+
+
+def test_sums_are_let_go_when_they_are_weighed() -> None:
+    shape, books = torch.Size((1, MANY, 2)), Books(1, 0)
+    entry = Entry(torch.ones(2), None, None, False, None, 0, 1, shape, 0)
+    books.entries.append(entry)
+    entry.collect([torch.ones(shape)])
+    assert entry.sums is not None
+    books._weigh()
+    assert entry.sums is None

@@ -52,6 +52,17 @@ class Stuck(Tape):
         return self.compute(self.inputs)
 
 
+def rounded(error: float) -> type[Tape]:
+    """Return a tape whose replays are off."""
+
+    class Rounded(Tape):
+        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+            first, *rest = super().replay(inputs)
+            return [first * (1 + error), *rest]
+
+    return Rounded
+
+
 def refuses(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
     raise RuntimeError("the model waits for its own numbers")
 

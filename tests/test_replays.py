@@ -12,10 +12,10 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva import kept, recording
+from conserva import kept, recording, transfer
 from conserva.passes import Relevance
 from conserva.recording import AFTER
-from test_recording import Stuck, Tape, another_thread, record_by
+from test_recording import Stuck, Tape, another_thread, record_by, rounded
 
 OFTEN = AFTER + 4
 pytestmark = pytest.mark.usefixtures("alone")
@@ -224,6 +224,25 @@ def test_a_recording_that_does_not_follow_is_never_used(monkeypatch: pytest.Monk
     for seed in range(OFTEN):
         inputs = tiny.tokens(seed=seed)
         same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
+
+
+def test_a_recording_that_is_not_used_leaves_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(rounded(0.1), monkeypatch)
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(seed=seed), 0)
+    recorder = kept._of_models[model].recorder
+    assert recorder._unfit
+    assert recorder.notes == {}
+
+
+def test_numbers_of_the_host_are_written_down_in_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = transfer.on_device([3, 1], torch.device("cpu"))
+    monkeypatch.setattr(transfer, "is_recording", lambda: True)
+    monkeypatch.setattr(torch, "tensor", lambda *_: pytest.fail("a copy of the host's memory"))
+    found = transfer.on_device([3, 1], torch.device("cpu"))
+    assert found.dtype == expected.dtype
+    assert found.tolist() == [3, 1]
 
 
 def test_without_a_gpu_nothing_is_recorded() -> None:

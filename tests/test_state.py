@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
 from types import MethodType, SimpleNamespace
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import tiny
-from conserva import kept
-from conserva.state import LARGEST_ARRAY, State, serial_number
+from conserva import kept, state
+from conserva.state import FEW, LARGEST_ARRAY, State, serial_number
 from test_recording import Tape, record_by
 
 
@@ -61,7 +62,8 @@ def model() -> Any:
     )
     bert.other = {}
     bert.method = MethodType(lambda own: 1, bert)
-    bert.hidden = [nn.Linear(2, 2)]
+    bert.hidden, bert.brackets, bert.long = [nn.Linear(2, 2)], [[1, (2,)]], torch.ones(FEW + 1)
+    bert.encoder.layer.append(bert.encoder.layer[0])
     return made
 
 
@@ -92,7 +94,11 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a buffer": lambda made: setattr(made.bert.embeddings, "position_ids", made.bert.embeddings.position_ids.clone()),
     "a module of another class": lambda made: setattr(made.bert, "__class__", type("Other", (type(made.bert),), {})),
     "a number of numpy's": lambda made: setattr(made.bert, "power", np.float64(2.0)),
-    "a layer that is used twice": lambda made: made.bert.encoder.layer.append(made.bert.encoder.layer[0]),
+    "a layer that is used again": lambda made: made.bert.encoder.layer.append(made.bert.encoder.layer[0]),
+    "which layer is used again": lambda made: setattr(made.bert.encoder.layer, "2", made.bert.encoder.layer[1]),
+    "a module of another name": lambda made: setattr(made, "head", made._modules.pop("classifier")),
+    "brackets": lambda made: setattr(made.bert, "brackets", [[1], (2,)]),
+    "a long tensor of the host, filled anew": lambda made: made.bert.long.fill_(2),
     "an entry in another dict": _move_entry,
     "a weight of another name": _rename_weight,
     "a dict with defaults": lambda made: made.bert.counts.update(a=2),
@@ -132,9 +138,13 @@ def test_functions_that_come_and_go_are_never_taken_for_each_other() -> None:
     assert len({serial_number(object()) for _ in range(50)}) == 50
 
 
-def test_what_is_gone_is_forgotten() -> None:
-    from conserva import state
+def test_a_number_that_belonged_to_another_is_not_taken_over() -> None:
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    state._serials[id(one)] = (weakref.ref(other), -1)
+    assert serial_number(one) != -1
 
+
+def test_what_is_gone_is_forgotten() -> None:
     before = len(state._serials)
     for _ in range(50):
         serial_number(SimpleNamespace)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conserva import recording
 from conserva.recording import AFTER, Recorder, varied
-from test_recording import GPU, Idle, Stuck, Tape, double, stream
+from test_recording import GPU, Idle, Stuck, Tape, double, rounded, stream
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -59,17 +59,6 @@ def test_what_may_change_places_and_what_may_not() -> None:
     moved = {name for name, x in varied(given).items() if not torch.equal(x, given[name])}
     assert moved == {"decoder_input_ids", "pixel_values"}
     assert torch.equal(varied({"input_ids": torch.tensor(3)})["input_ids"], torch.tensor(3))
-
-
-def rounded(error: float) -> type[Tape]:
-    """Return a tape whose replays are off."""
-
-    class Rounded(Tape):
-        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-            first, *rest = super().replay(inputs)
-            return [first * (1 + error), *rest]
-
-    return Rounded
 
 
 @pytest.mark.parametrize("error", [2**-23, 0.1])
