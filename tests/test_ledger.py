@@ -293,5 +293,5 @@ def test_sums_are_let_go_when_they_are_weighed() -> None:
     books.entries.append(entry)
     entry.collect([torch.ones(shape)])
     assert entry.sums is not None
-    books._weigh()
+    books.weigh()
     assert entry.sums is None

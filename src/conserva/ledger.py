@@ -188,8 +188,11 @@ class Books:
         for entry in self.entries:
             entry.relevance = entry.sums = None
 
-    def _weigh(self) -> None:
-        """Weigh the vectors that are still to be: those of one width together, in a few calls for all of a model's."""
+    def weigh(self) -> None:
+        """Weigh the vectors that are still to be, so that every entry has its relevance.
+
+        Those of one width together: a few calls for all of a model's.
+        """
         alike: dict[object, list[Entry]] = {}
         for entry in self.entries:
             if entry.sums is not None:
@@ -204,7 +207,7 @@ class Books:
 
     def close(self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float) -> Ledger:
         """Sum up what was collected since the last time, divided by the gradient's scale, and start afresh."""
-        self._weigh()
+        self.weigh()
         names = {id(module): name for name, module in modules.items()}
         owners = owners_of(modules)
         met = [

@@ -116,6 +116,7 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
         if grad is not None:
             relevance = in_float32(leaf.detach()) * in_float32(grad) / scale
             carried = carried + relevance.reshape(books.samples, -1).sum(1)
+    books.weigh()
     constants = [_constants(record.entries, output) / scale for record in auditor.records]
     seen = {id(entry) for record in auditor.records for entry in record.entries}
     elsewhere = [entry for entry in books.entries if id(entry) not in seen]
