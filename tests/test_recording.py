@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,3 +301,53 @@ def test_recordings_that_wait_count_too(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_threads_that_python_did_not_start_are_not_at_work() -> None:
     assert recording._is_idle(threading._DummyThread())  # type: ignore[no-untyped-call]
+
+
+class Random:
+    """Stands in for a device's random numbers, whose state can be exchanged."""
+
+    def __init__(self) -> None:
+        self.state = "own"
+
+    def graphsafe_get_state(self) -> str:
+        return self.state
+
+    def clone_state(self) -> str:
+        return "copy"
+
+    def graphsafe_set_state(self, state: str) -> None:
+        self.state = state
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_graph_that_cannot_be_made_leaves_the_device_as_it_was(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, seen, ended, streams = Random(), [], [], []
+
+    @contextlib.contextmanager
+    def graph(*_: Any, **how: Any) -> Iterator[None]:
+        seen.append(random.state)
+        yield
+
+    def compute(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        seen.append(random.state)
+        if fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return [2 * inputs["x"]]
+
+    fakes: dict[str, Any] = {
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "graph": graph, "default_generators": [random],
+        "device": lambda device: contextlib.nullcontext(), "current_stream": lambda *_: "before",
+        "set_stream": streams.append, "memory_reserved": lambda: 7,
+    }  # fmt: skip
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *given: ended.append(given), raising=False)
+    room: Any = SimpleNamespace(stream=SimpleNamespace(device=SimpleNamespace(index=0)), pool=(0, 1))
+    with contextlib.ExitStack() as stack:
+        if fails:
+            stack.enter_context(pytest.raises(RuntimeError, match="not permitted"))
+        assert recording.Graph(compute, {"x": torch.ones(2)}, room).bytes == 0
+    assert seen == ["copy", "own"]
+    assert random.state == "own"
+    assert streams == ["before"]
+    assert ended == ([(0, (0, 1))] if fails else [])
