@@ -52,6 +52,7 @@ def model() -> Any:
     bert = made.bert
     bert.scaling, bert.nested, bert.args = {"default": 1.0}, [[1]], SimpleNamespace(scale=1.0, deep={"of": [1]})
     bert.kind, bert.table, bert.act, bert.power = torch.float32, torch.ones(3), torch.relu, np.float64(1.0)
+    bert.register_parameter("free", None)
     bert.square = nn.Parameter(torch.randn(3, 3))
     bert.counts, bert.names, bert.last, bert.slotted = defaultdict(int, a=1), Names([1]), deque([1]), Slotted(1.0)
     bert.array, bert.partial, bert.one, bert.wrapped = (
@@ -73,6 +74,10 @@ def _move_entry(made: Any) -> None:
 
 def _rename_weight(made: Any) -> None:
     made.bert.renamed = made.bert._parameters.pop("square")
+
+
+def _change_places(made: Any) -> None:
+    made.bert.free, made.bert.square = made.bert.square, None
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
@@ -101,6 +106,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a long tensor of the host, filled anew": lambda made: made.bert.long.fill_(2),
     "an entry in another dict": _move_entry,
     "a weight of another name": _rename_weight,
+    "a weight in a place that was free": _change_places,
     "a dict with defaults": lambda made: made.bert.counts.update(a=2),
     "a list of one's own": lambda made: made.bert.names.append(2),
     "a queue": lambda made: made.bert.last.append(2),

@@ -60,12 +60,12 @@ class State:
             self.hooks += own[kind].values()
         settings.append(type(module))
         for name, one in own["_parameters"].items():
-            settings.append(name)
+            settings += (name, one is None)
             if one is not None:
                 self.weights += place_of(one)
                 self.parts.add((one.device, one.dtype))
         for name, one in own["_buffers"].items():
-            settings.append(name)
+            settings += (name, one is None)
             if one is not None:
                 self._tensor(one)
         for name, child in own["_modules"].items():
