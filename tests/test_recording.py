@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conserva import kept, recording
+from conserva import cuda_graph, kept, recording
 from conserva.recording import AFTER, Compute, Recorder, others_at_work
 
 GPU = torch.device("cpu")  # which stands for one
@@ -72,7 +72,7 @@ def record_by(tape: Any, patch: pytest.MonkeyPatch, kind: type[Recorder] = Recor
     """Let models on a CPU be recorded, by tapes."""
     patch.setattr(kept, "_device_of", lambda parts: GPU)
     patch.setattr(kept, "_may_be_recorded", lambda model: True)
-    patch.setattr(kept, "Recorder", lambda device, rounding: kind(device, record=tape, room=Idle, rounding=rounding))
+    patch.setattr(kept, "Recorder", lambda device, **how: kind(device, record=tape, room=Idle, **how))
 
 
 def double(inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -346,7 +346,7 @@ def test_a_graph_that_cannot_be_made_leaves_the_device_as_it_was(fails: bool, mo
     with contextlib.ExitStack() as stack:
         if fails:
             stack.enter_context(pytest.raises(RuntimeError, match="not permitted"))
-        assert recording.Graph(compute, {"x": torch.ones(2)}, room).bytes == 0
+        assert cuda_graph.Graph(compute, {"x": torch.ones(2)}, room).bytes == 0
     assert seen == ["copy", "own"]
     assert random.state == "own"
     assert streams == ["before"]

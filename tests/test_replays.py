@@ -12,7 +12,7 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva import kept, recording, transfer
+from conserva import cuda_graph, kept, recording, transfer
 from conserva.passes import Relevance
 from conserva.recording import AFTER
 from test_recording import Stuck, Tape, another_thread, record_by, rounded
@@ -179,7 +179,7 @@ class TimeFirst(torch.nn.Module):
 
 def test_inputs_with_a_graph_of_their_own_do_not_pile_up() -> None:
     x = torch.randn(3, requires_grad=True) * 2
-    assert not recording._copied({"x": x})["x"].requires_grad
+    assert not cuda_graph.copied({"x": x})["x"].requires_grad
 
 
 def test_what_many_calls_leave_is_bounded(taped: None, monkeypatch: pytest.MonkeyPatch) -> None:

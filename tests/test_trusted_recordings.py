@@ -34,7 +34,8 @@ def test_nothing_is_trusted_on_the_inputs_that_it_was_made_of() -> None:
 @pytest.mark.parametrize(("tape", "is_trusted"), [(Tape, True), (Stuck, False)])
 @pytest.mark.parametrize("may_vary", [True, False])
 def test_where_the_same_inputs_come_again_others_are_made_of_them(tape: Any, is_trusted: bool, may_vary: bool) -> None:
-    recorder, computed = Recorder(GPU, room=Idle, record=tape), []
+    recorder = Recorder(GPU, room=Idle, record=tape, vary=varied if may_vary else None)
+    computed = []
 
     def twice(inputs: Mapping[str, Tensor]) -> list[Tensor]:
         computed.append(inputs["input_ids"].tolist())
@@ -42,9 +43,7 @@ def test_where_the_same_inputs_come_again_others_are_made_of_them(tape: Any, is_
 
     given = torch.tensor([[1, 2, 3]])
     for _ in range(AFTER + 5):
-        found, replayed = recorder.run(
-            None, {"input_ids": given.clone()}, twice, vary=varied if may_vary else None
-        )  # fmt: skip
+        found, replayed = recorder.run(None, {"input_ids": given.clone()}, twice)
         assert torch.equal(found[0], 2 * given)
     assert replayed == (is_trusted and may_vary)
     assert ([[3, 1, 2]] in computed) == may_vary

@@ -21,7 +21,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from .operations.remembered import is_recording
-from .recording import Recorder
+from .recording import Recorder, varied
 from .state import HOOKS, State
 
 OLDEST = "2.11"
@@ -85,7 +85,8 @@ def recorded(model: nn.Module) -> Recorded | None:
     kept = _of_models.get(model)
     if kept is None or kept.weights != key:
         rounding = max(ROUNDING.get(dtype, 0.0) for _, dtype in state.parts)
-        kept = _of_models[model] = Kept(key, Recorder(device, rounding=rounding))
+        vary = varied if hasattr(model, "main_input_name") else None  # as Hugging Face's have
+        kept = _of_models[model] = Kept(key, Recorder(device, rounding=rounding, vary=vary))
     return Recorded(kept.recorder, kept.number(settings))
 
 

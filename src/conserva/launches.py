@@ -17,7 +17,7 @@ from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .methods import Attribution, Method
-from .recording import Recorder, Vary, known, varied
+from .recording import Recorder, known
 from .rules import RULE_SETS
 from .tasks.task import Encoded, Task
 from .transfer import Transfer
@@ -116,8 +116,8 @@ def _launch(
         # Targets that differ are numbers of the host, which a recording would keep.
         aim = known(aims[0]) if replays is not None and all(one == aims[0] for one in aims) else None
         if replays is not None and aim is not None:
-            how: dict[str, Any] = {"cautious": replays.cautious, "vary": replays.vary}
-            found, replayed = replays.recorder.run((replays.how, aim), inputs, compute, **how)
+            what = (replays.how, aim)
+            found, replayed = replays.recorder.run(what, inputs, compute, cautious=replays.cautious)
         else:
             found, replayed = compute(inputs), False
         if not replayed:
@@ -149,16 +149,12 @@ class _Replays(NamedTuple):
     recorder: Recorder
     how: Hashable
     cautious: bool
-    vary: Vary | None
 
 
 def _replays(task: Task, method: Method, *, cautious: bool) -> _Replays | None:
     """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
     place = recorded(task.model) if method.name.partition(":")[0] in RULE_SETS else None
-    if place is None:
-        return None
-    vary = varied if hasattr(task.model, "main_input_name") else None
-    return _Replays(place.recorder, (type(task), method.name, place.state), cautious, vary)
+    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state), cautious)
 
 
 def _checked(

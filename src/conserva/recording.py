@@ -7,19 +7,18 @@ numbers as the plain computation on a batch that it was not made of: bit for bit
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+from .cuda_graph import Compute, Graph, Room, copied
 from .operations.remembered import Remembered
 
-Compute: TypeAlias = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 Vary: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 AFTER = 2
@@ -31,13 +30,9 @@ MOST_SHAPES = 1024
 MOST = 32
 """How many shapes are recorded: each holds memory for as long as its recorder lives."""
 
-MOST_MEMORY = 1 / 16
-"""From which share of the device's memory on, held by recordings, no more are made."""
-
 BEHIND = 0.5
 """How long the device may still work when Python is done, as a share of Python's time: beyond, Python is no hindrance,
 and there is nothing to gain."""
-
 
 VARIED = ("inputs_embeds", "input_values", "input_features", "patches", "pixel_values")
 """How numbers are called that no model takes for an index."""
@@ -56,72 +51,6 @@ class Recording(Protocol):
         """Return what the computation makes of the inputs."""
 
 
-class Graph:
-    """A CUDA graph with its own copies of the inputs."""
-
-    def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], room: Room) -> None:
-        self._inputs = _copied(inputs)
-        self._room = room
-        self._graph = torch.cuda.CUDAGraph()
-        device = room.stream.device
-        with torch.cuda.device(device):
-            stream, is_over = torch.cuda.current_stream(), False
-            random = torch.cuda.default_generators[device.index]
-            own = random.graphsafe_get_state()
-            try:
-                # A recording that fails would leave the device's random numbers as if it went on: it gets a copy.
-                random.graphsafe_set_state(random.clone_state())
-                # Other threads may go on with their own work meanwhile; the backward pass runs in one.
-                with torch.cuda.graph(
-                    self._graph, pool=room.pool, stream=room.stream, capture_error_mode="thread_local"
-                ):
-                    random.graphsafe_set_state(own)
-                    before = torch.cuda.memory_reserved()
-                    self._outputs = compute(self._inputs)
-                    self.bytes = torch.cuda.memory_reserved() - before
-                is_over = True
-            finally:
-                random.graphsafe_set_state(own)
-                torch.cuda.set_stream(stream)  # where a failed capture leaves torch elsewhere
-                if not is_over:  # and memory to be taken for it
-                    with contextlib.suppress(RuntimeError):
-                        torch._C._cuda_endAllocateToPool(device.index, room.pool)
-
-    def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        with self._room.turn(), torch.no_grad():
-            for name, x in self._inputs.items():
-                x.copy_(inputs[name], non_blocking=True)
-            self._graph.replay()
-            return [x.clone() for x in self._outputs]
-
-
-class Room:
-    """Where the graphs of one recorder are made and replayed: one after the other, so that they share their memory."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self.pool = torch.cuda.graph_pool_handle()
-        self.most_bytes = MOST_MEMORY * torch.cuda.get_device_properties(device).total_memory
-        self._lock, self._last = threading.Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    def behind(self) -> float:
-        """Wait until the device has done what was launched, and return how many seconds that took."""
-        start = time.perf_counter()
-        torch.cuda.current_stream(self.stream.device).synchronize()
-        return time.perf_counter() - start
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until no other thread launches a replay here, and let the device wait for the last one to be over."""
-        with self._lock:
-            stream = torch.cuda.current_stream(self.stream.device)
-            stream.wait_event(self._last)
-            try:
-                yield
-            finally:
-                self._last.record(stream)
-
-
 class Recorder:
     """Batches on one device: those of a shape that comes often are replayed."""
 
@@ -131,8 +60,15 @@ class Recorder:
         record: Callable[[Compute, Mapping[str, Tensor], Any], Recording] = Graph,
         room: Callable[[torch.device], Any] = Room,
         rounding: float = 0.0,
+        vary: Vary | None = None,
     ) -> None:
-        self._device, self._record, self._make_room, self._rounding = device, record, room, rounding
+        """Record on a device, by graphs.
+
+        Whoever is not cautious is content with numbers that are the same up to `rounding`. Where the same inputs come
+        again and again, `vary` makes others of them, to see whether a recording follows those.
+        """
+        self._device, self._record, self._make_room = device, record, room
+        self._rounding, self._vary = rounding, vary
         self._came: Counter[Hashable] = Counter()
         self._unfit: set[Hashable] = set()
         self._waiting: dict[Hashable, tuple[Recording, Mapping[str, Tensor]]] = {}
@@ -146,18 +82,11 @@ class Recorder:
         self._lock = threading.RLock()
 
     def run(
-        self,
-        what: Hashable,
-        inputs: Mapping[str, Tensor],
-        compute: Compute,
-        *,
-        cautious: bool = True,
-        vary: Vary | None = None,
+        self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute, *, cautious: bool = True
     ) -> tuple[Sequence[Tensor], bool]:
         """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart.
 
-        A cautious recording is made while no other thread is at work, and is the plain computation to the bit. Where
-        the same inputs come again and again, `vary` makes others of them, to see whether a recording follows those.
+        A cautious recording is made while no other thread is at work, and is the plain computation to the bit.
         """
         if any(x.device != self._device for x in inputs.values()):
             return compute(inputs), False  # what lies on the host may be read there, by Python
@@ -182,7 +111,7 @@ class Recorder:
                 self._seen.clear()
             self._came[key] += 1
             if key in self._waiting:
-                self._compare(key, noted, inputs, found, 0.0 if cautious else self._rounding, vary)
+                self._compare(key, noted, inputs, found, 0.0 if cautious else self._rounding)
             elif self._is_worth(key) and not (cautious and others_at_work()):
                 self._make(key, noted, inputs, took)
         return found, False
@@ -227,26 +156,20 @@ class Recorder:
                 return
             with _one_at_a_time:
                 self.is_recording = True
-                self._waiting[key] = (self._record(compute, inputs, self._room), _copied(inputs))
+                self._waiting[key] = (self._record(compute, inputs, self._room), copied(inputs))
         except Exception:
             self.drop()
         finally:
             self.is_recording = False
 
     def _compare(
-        self,
-        key: Hashable,
-        compute: Compute,
-        inputs: Mapping[str, Tensor],
-        found: Sequence[Tensor],
-        rounding: float,
-        vary: Vary | None,
+        self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], found: Sequence[Tensor], rounding: float
     ) -> None:
         """Trust a recording that gives what was found on inputs other than its own; drop one that does not."""
         recording, own = self._waiting[key]
         try:
             if _are_equal(inputs, own):  # one that knows nothing but these would agree too
-                inputs = inputs if vary is None else vary(inputs)
+                inputs = inputs if self._vary is None else self._vary(inputs)
                 if _are_equal(inputs, own):
                     return
                 found = compute(inputs)
@@ -279,10 +202,6 @@ def _is_idle(thread: threading.Thread) -> bool:
     """Return whether a thread is known to leave devices alone; the engine's own, where Python ran, has no name."""
     made_by = (type(thread).__module__, getattr(getattr(thread, "_target", None), "__module__", None) or "")
     return isinstance(thread, threading._DummyThread) or any(one.startswith(IDLE) for one in made_by)
-
-
-def _copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: x.detach().clone() for name, x in inputs.items()}
 
 
 def known(values: Any) -> Hashable | None:

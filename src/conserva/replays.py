@@ -19,7 +19,7 @@ from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .passes import Relevance
-from .recording import Recorder, Vary, known, varied
+from .recording import Recorder, known
 
 ENTRIES = ("output", "inputs", "positions", "biases")
 
@@ -45,8 +45,7 @@ def replayed(
     if place is None:
         return compute(call)
     what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
-    vary = varied if hasattr(model, "main_input_name") else None
-    return _run(place.recorder, what, call, tensors, compute, cautious, vary)
+    return _run(place.recorder, what, call, tensors, compute, cautious)
 
 
 def _named(call: Inputs) -> list[tuple[str, Any]]:
@@ -68,7 +67,6 @@ def _run(
     tensors: Mapping[str, Tensor],
     compute: Callable[[Inputs], list[Relevance]],
     cautious: bool,
-    vary: Vary | None,
 ) -> list[Relevance]:
     """Return what `compute` makes of the call, or a replay of it."""
     made: list[list[Relevance]] = []
@@ -85,7 +83,7 @@ def _run(
         return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
     try:
-        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious, vary=vary)
+        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious)
     except Exception as error:
         for checks in asked:
             checks.settle()  # what was found before comes first
