@@ -84,14 +84,15 @@ def test_recordings_stay_for_the_next_call(replays: list[bool]) -> None:
     assert replays == [False] * (AFTER + 2) + [True] * (len(text) - AFTER - 2)
 
 
-def test_a_method_with_other_options_is_another_recording(replays: list[bool]) -> None:
+@pytest.mark.parametrize(("target", "method"), [(1, "ah+ln:gamma=0.5"), (0, "ah+ln")])
+def test_another_target_or_option_is_another_recording(target: int, method: str, replays: list[bool]) -> None:
     task = conserva.load("sentiment")
     texts = alike(task)
     conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)
     assert replays[-1]
-    found = conserva.explain(task, texts[0], 1, "ah+ln:gamma=0.5")
+    found = conserva.explain(task, texts[0], target, method)
     assert not replays[-1]
-    assert found == conserva.explain(task, texts[0], 1, "ah+ln:gamma=0.5", replay=False)
+    assert found == conserva.explain(task, texts[0], target, method, replay=False)
 
 
 def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,16 +131,6 @@ def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
     with pytest.raises(conserva.Error, match=r"nan or inf\. It arises first in module"):
         conserva.explain(task, texts, method="ah+ln", batch_tokens=1)
     assert replays[-1]
-
-
-def test_another_target_is_another_recording(replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    texts = alike(task)
-    conserva.explain(task, texts, 1, "exact", batch_tokens=1)
-    assert replays[-1]
-    found = conserva.explain(task, texts[0], 0, "exact")
-    assert not replays[-1]
-    assert found == conserva.explain(task, texts[0], 0, "exact", replay=False)
 
 
 def test_a_model_that_was_changed_is_not_replayed(replays: list[bool]) -> None:
