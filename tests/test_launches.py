@@ -133,6 +133,21 @@ def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
     assert replays[-1]
 
 
+def test_a_replay_that_alone_fails_its_checks_is_not_tried_again(
+    replays: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = conserva.load("sentiment")
+    texts = alike(task)
+    for text in texts[: AFTER + 3]:
+        conserva.explain(task, text, 1, "exact")
+    assert replays[-1]
+    replay = Tape.replay
+    monkeypatch.setattr(Tape, "replay", lambda *given: [*replay(*given)[:-1], torch.tensor(False)])
+    for text in texts[:2]:
+        assert conserva.explain(task, text, 1, "exact") == conserva.explain(task, text, 1, "exact", replay=False)
+    assert replays[-2:] == [True, False]
+
+
 def test_a_model_that_was_changed_is_not_replayed(replays: list[bool]) -> None:
     task = conserva.load("sentiment")
     texts = alike(task)

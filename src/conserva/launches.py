@@ -109,14 +109,14 @@ def _launch(
     def again() -> list[Tensor]:
         found = compute(inputs)
         asked[-1].settle()
+        if replays is not None:
+            replays.recorder.distrust(replays.recorder.key(what, inputs, replays.cautious))
         return found
 
     try:
         inputs = task.batch(encoded)
-        # Targets that differ are numbers of the host, which a recording would keep.
-        aim = known(aims[0]) if replays is not None and all(one == aims[0] for one in aims) else None
-        if replays is not None and aim is not None:
-            what = (replays.how, aim)
+        what = None if replays is None else replays.what(aims, _without_pads(task, encoded, inputs))
+        if replays is not None and what is not None:
             found, replayed = replays.recorder.run(what, inputs, compute, cautious=replays.cautious)
         else:
             found, replayed = compute(inputs), False
@@ -137,6 +137,12 @@ def _launch(
     return None
 
 
+def _without_pads(task: Task, encoded: Sequence[Encoded], inputs: Mapping[str, Tensor]) -> tuple[bool, ...]:
+    """Return for each of the task's inputs whether none is padded: there models leave masks away."""
+    widths = zip(task.features, zip(*(one.parts for one in encoded), strict=True), strict=False)
+    return tuple(all(part == inputs[name].shape[1] for part in parts) for name, parts in widths)
+
+
 def _flags(checks: Checks, beside: Tensor) -> Tensor:
     """Return what tells whether the checks passed, in one tensor beside another."""
     flags = [flag.to(beside.device) for flag in checks.flags()]
@@ -149,6 +155,12 @@ class _Replays(NamedTuple):
     recorder: Recorder
     how: Hashable
     cautious: bool
+
+    def what(self, aims: Sequence[Any], without_pads: Hashable) -> Hashable | None:
+        """Return what tells a batch's computation from others; None where it cannot be recorded."""
+        # Targets that differ are numbers of the host, which a recording would keep.
+        aim = known(aims[0]) if all(one == aims[0] for one in aims) else None
+        return None if aim is None else (self.how, aim, without_pads)
 
 
 def _replays(task: Task, method: Method, *, cautious: bool) -> _Replays | None:

@@ -113,7 +113,7 @@ class Recorder:
             if key in self._waiting:
                 self._compare(key, noted, inputs, found, 0.0 if cautious else self._rounding)
             elif self._is_worth(key) and not (cautious and others_at_work()):
-                self._make(key, noted, inputs, took)
+                self._make(key, noted, inputs, took, cautious)
         return found, False
 
     @staticmethod
@@ -125,6 +125,13 @@ class Recorder:
     def holds_memory(self) -> bool:
         """Whether there are recordings."""
         return bool(self._trusted or self._waiting)
+
+    def distrust(self, key: Hashable) -> None:
+        """Forget a recording whose own checks failed where the plain computation's do not."""
+        with self._lock:
+            self._trusted.pop(key, None)
+            self.notes.pop(key, None)
+            self._unfit.add(key)
 
     def drop(self) -> None:
         """Forget all recordings, for the memory that they hold, and make no more."""
@@ -143,7 +150,7 @@ class Recorder:
         held = sum(recording.bytes for recording in made)
         return len(made) < MOST and (self._room is None or held < self._room.most_bytes)
 
-    def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], took: float) -> None:
+    def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], took: float, cautious: bool) -> None:
         """Record a computation that took Python so long, if that is what the device waits for.
 
         If it fails, never try again: a model may wait for its own numbers. One at a time in a process: torch has no
@@ -156,7 +163,11 @@ class Recorder:
                 return
             with _one_at_a_time:
                 self.is_recording = True
-                self._waiting[key] = (self._record(compute, inputs, self._room), copied(inputs))
+                made = self._record(compute, inputs, self._room), copied(inputs)
+            if cautious and not self._seen[key].recorded_as_before:
+                self._unfit.add(key)  # other kernels, which may give the same numbers for a while
+            else:
+                self._waiting[key] = made
         except Exception:
             self.drop()
         finally:

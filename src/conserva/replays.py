@@ -44,13 +44,18 @@ def replayed(
     place = None if way is None or rest is None else recorded(model)
     if place is None:
         return compute(call)
-    what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state)
+    what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state, _hide_nothing(tensors))
     return _run(place.recorder, what, call, tensors, compute, cautious)
 
 
 def _named(call: Inputs) -> list[tuple[str, Any]]:
     """Return a call's arguments, those without a name numbered but for the first."""
     return [*((f"{i}" if i else call.first, x) for i, x in enumerate(call.args)), *call.kwargs.items()]
+
+
+def _hide_nothing(tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
+    """Return for each mask whether it hides nothing: models leave such away, and take other kernels."""
+    return tuple(bool(x.all()) for name, x in tensors.items() if name.endswith("mask"))
 
 
 def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:
@@ -99,7 +104,12 @@ def _run(
     *values, passed = found
     forms = recorder.notes.get(key)
     if forms is None or not passed:
-        return compute(call)  # which says what is wrong
+        try:
+            numbers(tensors)
+        finally:
+            asked[-1].settle()  # which says what is wrong
+        recorder.distrust(key)
+        return made[-1]
     rest = iter(values)
     return [form.filled(rest) for form in forms]
 

@@ -41,7 +41,7 @@ def fused_attention(
     """Read `scaled_dot_product_attention`, whatever its mask, scale and grouping of heads."""
     context.coverage.attention_seen = True
     if live(query) or live(key) or live(value):
-        attn_mask, is_causal = as_before(attn_mask, is_causal)
+        attn_mask, is_causal = as_before(attn_mask, is_causal, query.shape[-2], key.shape[-2])
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
         rule = context.rules.attention

@@ -1,7 +1,8 @@
 """What attention saw in an earlier pass over inputs of the same shape, for a recording, which cannot look at masks.
 
-Some models leave a causal mask away where they can tell that nothing else is masked, and spell it out where they
-cannot: inside a recording. There it is taken for what it was, and the recording itself checks that it still is that.
+Some models leave a mask away where they can tell that it hides nothing, or nothing but what comes later, and spell it
+out where they cannot: inside a recording. There it is taken for what it was, and the recording itself checks that it
+still is that: masks have kernels of their own, which round otherwise.
 """
 
 from __future__ import annotations
@@ -19,51 +20,61 @@ from ..errors import Error
 
 
 class Remembered:
-    """For each call of fused attention, in order, whether it was causal without a mask."""
+    """For each call of fused attention, in order: if it had no mask, whether it was causal; None if it had one."""
 
     def __init__(self) -> None:
-        self._were_causal: Sequence[bool] = ()
+        self._saw: list[bool | None] = []
+        self.recorded_as_before = True
+        """Whether the last recording saw in every call what the pass before it saw."""
 
     @contextlib.contextmanager
     def during(self) -> Iterator[None]:
         """Note the calls inside, or, in a recording, answer by what was noted."""
-        _here.calls = calls = _Calls(self._were_causal)
+        _here.calls = calls = _Calls(self._saw)
         try:
             yield
         finally:
             _here.calls = None
-        if calls.noted:
-            self._were_causal = calls.noted
+        if is_recording():
+            self.recorded_as_before = calls.see == self._saw
+        else:
+            self._saw = calls.see
 
 
 class _Calls:
     """The calls of one pass."""
 
-    def __init__(self, before: Sequence[bool]) -> None:
-        self.noted: list[bool] = []
+    def __init__(self, before: Sequence[bool | None]) -> None:
+        self.see: list[bool | None] = []
         self._before = iter(before)
         self._checked: list[Tensor] = []
 
-    def next_call(self, mask: Any, is_causal: bool) -> tuple[Any, bool]:
-        """Return what the next call sees."""
-        if not is_recording():
-            self.noted.append(mask is None and is_causal)
-            return mask, is_causal
-        was_causal = next(self._before, False)
-        spelled_out = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[-1] == mask.shape[-2]
-        if not spelled_out or not was_causal:
+    def next_call(self, mask: Any, is_causal: bool, pairs: tuple[int, int]) -> tuple[Any, bool]:
+        """Return what the next call sees, among so many queries and keys."""
+        if is_recording():
+            mask, is_causal = self._as_it_was(mask, is_causal, pairs, next(self._before, None))
+        self.see.append(is_causal if mask is None else None)
+        return mask, is_causal
+
+    def _as_it_was(
+        self, mask: Any, is_causal: bool, pairs: tuple[int, int], was_causal: bool | None
+    ) -> tuple[Any, bool]:
+        """Leave away a mask that the same call did without before."""
+        spelled_out = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[-2:] == pairs
+        if was_causal is None or not spelled_out:
             return mask, is_causal
         if not any(mask is one for one in self._checked):  # layers are given the same one
             self._checked.append(mask)
-            causal = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril_()
-            require((mask == causal).all(), lambda: Error("A recording met another mask than the passes before it."))
-        return None, True
+            seen = torch.ones(pairs, dtype=torch.bool, device=mask.device)
+            as_before = (mask == (seen.tril_() if was_causal else seen)).all()
+            require(as_before, lambda: Error("A recording met another mask than the passes before it."))
+        return None, was_causal
 
 
-def as_before(mask: Any, is_causal: bool) -> tuple[Any, bool]:
+def as_before(mask: Any, is_causal: bool, queries: int, keys: int) -> tuple[Any, bool]:
     """Return what a call of fused attention sees, as it is given, or as it was before where a recording is made."""
     calls: _Calls | None = getattr(_here, "calls", None)
-    return (mask, is_causal) if calls is None else calls.next_call(mask, is_causal)
+    return (mask, is_causal) if calls is None else calls.next_call(mask, is_causal, (queries, keys))
 
 
 def is_recording() -> bool:
