@@ -84,13 +84,16 @@ def test_every_type_of_the_zoo(specimen: zoo.Specimen, dtype: torch.dtype, rules
         conserva.relevance(model, base, target, rules=rules, replay=False)
     except (conserva.Error, RuntimeError) as error:
         pytest.skip(f"{type(error).__name__}: {error}"[:120])
+    wrong = []
     for seed in range(OFTEN + 3):
         given = other(base, seed)
         plain = conserva.relevance(model, given, target, rules=rules, replay=False)
         found = conserva.relevance(model, given, target, rules=rules)
         again = conserva.relevance(model, given, target, rules=rules, replay=False)
-        if are_equal(plain, again):  # some kernels add up in another order every time
-            assert are_equal(found, plain), seed
+        if not are_equal(plain, again):
+            pytest.skip("some of its kernels add up in another order every time")
+        wrong += [seed] if not are_equal(found, plain) else []
+    assert wrong == []
 
 
 class Waits(nn.Module):
@@ -150,16 +153,15 @@ def test_inputs_with_and_without_pads(model_type: str, dtype: torch.dtype) -> No
     name = "AutoModelForSequenceClassification"
     specimen = next(one for one in WORKING if one.model_type == model_type and one.auto_class == name)
     model = zoo.build(specimen, dtype=dtype).to(DEVICE)
-    base = {name: x.to(DEVICE) for name, x in zoo.inputs(specimen, model).items()}
-    padded = {**base, "attention_mask": torch.ones_like(base["attention_mask"])}
+    base = {name: x.to(DEVICE) for name, x in zoo.inputs(specimen, model).items() if isinstance(x, Tensor)}
+    base["attention_mask"] = torch.ones_like(base["input_ids"])
+    padded = {**base, "attention_mask": torch.ones_like(base["input_ids"])}
     padded["attention_mask"][1, -2:] = 0
     for seed in range(2 * OFTEN + 20):
         given = other(padded if seed % 2 else base, seed)
         expected = conserva.relevance(model, given, 1, replay=False)
         assert are_equal(conserva.relevance(model, given, 1), expected), seed
-    # Where a mask makes Hugging Face repeat grouped heads, other kernels run in float32.
-    may_differ = dtype == torch.float32 and getattr(model.config, "num_key_value_heads", 4) < 4
-    assert len(kept._of_models[model].recorder._trusted) == 2 or may_differ
+    assert len(kept._of_models[model].recorder._trusted) == 2
 
 
 def test_the_same_inputs_again_and_again() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import Error
 from .live import frozen, live, scale_gradient
 from .remembered import as_before
-from .value_only import attend
+from .value_only import attend, repeated
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -55,11 +55,22 @@ def fused_attention(
             context.meet("attention", function, path)
             if out is not None:
                 return out
-            return function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+            return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
         context.meet("attention", function)
         if rule == "uniform":
             query, key, value = scale_gradient(query, 1 / 4), scale_gradient(key, 1 / 4), scale_gradient(value, 1 / 2)
+        return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
     return function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+
+
+def _plain(
+    function: Callable[..., Any], query: Any, key: Any, value: Any, mask: Any, causal: bool, **kwargs: Any
+) -> Any:
+    """Call torch's own, which fuses more where heads are not in groups."""
+    if kwargs.get("enable_gqa"):
+        key, value = repeated(query, key, value, mask, causal)
+        kwargs["enable_gqa"] = key.shape[-3] != query.shape[-3]
+    return function(query, key, value, mask, 0.0, causal, **kwargs)
 
 
 def in_autocast(*tensors: Tensor) -> list[Tensor]:

@@ -138,11 +138,15 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> str | No
         heads = query[:, :: query.shape[1] // key.shape[1]]
         chosen = torch._fused_sdp_choice(heads, key, value, None, 0.0, sight.is_causal, scale=sight.scale)
         return "cpu" if _FUSED.get(chosen) == "flash" else None
-    chosen = torch._fused_sdp_choice(
-        query, key, value, sight.mask, 0.0, sight.is_causal, scale=sight.scale,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )  # fmt: skip
-    kernel = _FUSED.get(chosen)
+    grouped = query.shape[1] != key.shape[1]
+    if grouped and _writes_out_groups(query, key, value, sight.mask, sight.is_causal):
+        kernel: str | None = "efficient"
+    else:
+        kernel = _FUSED.get(
+            torch._fused_sdp_choice(
+                query, key, value, sight.mask, 0.0, sight.is_causal, scale=sight.scale, enable_gqa=grouped
+            )
+        )
     if sight.window and kernel in ("flash", "cudnn"):
         kernel = "flash"  # which alone has windows, and takes what the other takes
     if kernel != "flash":
@@ -151,15 +155,46 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> str | No
     return kernel if whole and all(x.stride(-1) == 1 for x in (query, key, value)) else None
 
 
+def repeated(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, ...]:
+    """Return keys and values for each head of its own, where torch would write out what a group of heads sees."""
+    heads = all(type(x) is Tensor and x.dim() == 4 for x in (query, key, value))
+    if not heads or not _writes_out_groups(query, key, value, mask, is_causal):
+        return key, value
+    return _for_each(query, key), _for_each(query, value)
+
+
+def _writes_out_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> bool:
+    """Return whether torch has a fused kernel for such heads, but not in groups: there it makes all probabilities."""
+    if (
+        not query.is_cuda
+        or query.dtype != torch.float32
+        or not key.shape[1] == value.shape[1]
+        or query.shape[1] % key.shape[1]
+    ):
+        return False
+    chosen = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=True)
+    if chosen in _FUSED:
+        return False
+    heads = query[:, :: query.shape[1] // key.shape[1]]
+    mask = mask if mask is None or mask.dim() < 4 or mask.shape[1] == 1 else mask[:, : key.shape[1]]
+    return _FUSED.get(torch._fused_sdp_choice(heads, key, value, mask, 0.0, is_causal)) == "efficient"
+
+
+def _for_each(query: Tensor, x: Tensor) -> Tensor:
+    """Return keys or values once for each query's head."""
+    samples, groups, places, size = x.shape
+    each = query.shape[1] // groups
+    return x[:, :, None].expand(samples, groups, each, places, size).reshape(samples, -1, places, size)
+
+
 def _forward(query: Tensor, key: Tensor, value: Tensor, sight: Sight, kernel: str) -> tuple[Tensor, Tensor]:
     """Return attention's output, and the logarithm of each query's denominator."""
     mask = None if sight.mask is None else _as_numbers(sight.mask, query, key)
     causal, scale = sight.is_causal, sight.scale
     found: Any
+    if kernel in ("cpu", "efficient") and query.shape[1] != key.shape[1]:
+        key, value = _for_each(query, key), _for_each(query, value)
     if kernel == "cpu":
-        group = query.shape[1] // key.shape[1]
-        if group > 1:
-            key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
         found = torch._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, 0.0, causal, attn_mask=mask, scale=scale
         )
