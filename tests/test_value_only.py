@@ -198,7 +198,7 @@ def test_values_are_not_kept() -> None:
 
 @pytest.mark.usefixtures("at_any_length")
 def test_autocast_casts_as_torch_does() -> None:
-    query, key, value = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    query, key, value = (torch.randn(1, 2, 8, 16, device=DEVICE) for _ in range(3))
     with torch.autocast(DEVICE, torch.bfloat16):
         expected = F.scaled_dot_product_attention(query, key, value)
         with conserva.rules("ah"):
