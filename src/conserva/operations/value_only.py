@@ -165,12 +165,8 @@ def repeated(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_
 
 def _writes_out_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> bool:
     """Return whether torch has a fused kernel for such heads, but not in groups: there it makes all probabilities."""
-    if (
-        not query.is_cuda
-        or query.dtype != torch.float32
-        or not key.shape[1] == value.shape[1]
-        or query.shape[1] % key.shape[1]
-    ):
+    groups = key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
+    if not query.is_cuda or query.dtype != torch.float32 or not groups:
         return False
     chosen = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=True)
     if chosen in _FUSED:
