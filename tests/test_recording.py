@@ -30,6 +30,9 @@ class Idle:
     def behind(self) -> float:
         return 0.0
 
+    def seconds(self, run: Any) -> float:
+        return 0.0
+
 
 class Tape:
     """Stands in for a CUDA graph: it runs the computation on copies of its own."""
@@ -153,6 +156,17 @@ def test_where_the_device_is_behind_there_is_nothing_to_gain() -> None:
     assert made == []
 
 
+def test_a_recording_that_is_no_faster_is_dropped() -> None:
+    class Slow(Idle):
+        def seconds(self, run: Any) -> float:
+            return 1e6
+
+    recorder = Recorder(GPU, room=Slow, record=Tape)
+    assert not any(stream(recorder, 9))
+    assert not recorder.holds_memory
+    assert not recorder._gave_up
+
+
 def test_recordings_hold_only_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Idle, "most_bytes", 2 * Tape.bytes)
     recorder = Recorder(GPU, room=Idle, record=Tape)
@@ -250,7 +264,7 @@ def test_the_device_is_asked_once_how_far_behind_it_is(behind: float, is_made: b
             return behind
 
     assert any(stream(Recorder(GPU, room=Late, record=Tape), 9)) == is_made
-    assert len(asked) == 1
+    assert len(asked) == 1 + is_made  # and once more for the time that the plain computation takes
 
 
 def test_it_records_only_while_it_records() -> None:

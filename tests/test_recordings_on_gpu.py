@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import conserva
 import tiny
 import zoo
-from conserva import kept
+from conserva import cuda_graph, kept, recording
 from conserva.passes import Relevance
 from conserva.recording import AFTER
 from test_zoo import WORKING
@@ -223,6 +223,27 @@ def test_memory_goes_with_the_model() -> None:
     del model
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_what_needs_much_memory_is_not_recorded(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.bert(attn_implementation=attention, max_position_embeddings=2048).to(DEVICE)
+    long = [tokens(seed, 4, 1024) for seed in range(OFTEN)]
+    monkeypatch.setattr(cuda_graph, "MOST_MEMORY", 1e-9)
+    monkeypatch.setattr(recording, "BEHIND", 100.0)
+    monkeypatch.setattr(cuda_graph.Graph, "__init__", None)  # nothing gets that far
+    assert not replayed(model, lambda seed: long[seed])
+    recorder = kept._of_models[model].recorder
+    assert recorder._unfit
+    assert not recorder._gave_up
+    assert next(iter(recorder._seen.values())).bytes > 2**20
+
+
+def test_what_does_not_pay_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "WORTH", 0.0)
+    model = bert()
+    assert not replayed(model)
+    assert not kept._of_models[model].recorder.holds_memory
 
 
 def test_inputs_of_the_host_are_not_recorded() -> None:

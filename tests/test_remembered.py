@@ -14,7 +14,7 @@ import conserva
 import tiny
 from conserva import kept
 from conserva.operations import attention, remembered
-from test_recording import record_by
+from test_recording import Idle, record_by
 from test_replays import OFTEN, Counting, same
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -123,6 +123,24 @@ def test_a_mask_that_stays_is_for_whoever_is_content_with_rounding(
         expected = conserva.relevance(model, words(seed), 1, replay=False)
         torch.testing.assert_close(found.values, expected.values)
     assert bool(Counting.replays) == bool(replay)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("needed", [10**6, 10**10])
+def test_what_needs_much_memory_is_not_recorded(attention: str, needed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    Counting.replays, asked = 0, []
+
+    def allocated(device: torch.device) -> int:
+        asked.append(1)
+        return 10**12 + needed * (len(asked) > 1)
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", allocated)
+    record_by(Counting, monkeypatch)
+    model = tiny.bert(attn_implementation=attention)
+    for seed in range(OFTEN + 3):
+        conserva.relevance(model, tiny.tokens(seed=seed), 1)
+    assert bool(Counting.replays) == (needed < Idle.most_bytes)
+    assert len(asked) == 1 + 2  # before the pass, and in each layer of one that came twice
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torch import Tensor
 Compute: TypeAlias = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 
 MOST_MEMORY = 1 / 16
-"""From which share of the device's memory on, held by recordings, no more are made."""
+"""The share of the device's memory that recordings of one model may hold."""
 
 
 class Graph:
@@ -69,6 +69,13 @@ class Room:
         """Wait until the device has done what was launched, and return how many seconds that took."""
         start = time.perf_counter()
         torch.cuda.current_stream(self.stream.device).synchronize()
+        return time.perf_counter() - start
+
+    def seconds(self, run: Callable[[], object]) -> float:
+        """Return how long something takes, until the device is done."""
+        start = time.perf_counter()
+        run()
+        self.behind()
         return time.perf_counter() - start
 
     @contextlib.contextmanager

@@ -30,6 +30,9 @@ MOST_SHAPES = 1024
 MOST = 32
 """How many shapes are recorded: each holds memory for as long as its recorder lives."""
 
+WORTH = 0.9
+"""The share of the plain computation's time that a replay may take: it holds memory, and has to pay."""
+
 BEHIND = 0.5
 """How long the device may still work when Python is done, as a share of Python's time: beyond, Python is no hindrance,
 and there is nothing to gain."""
@@ -97,12 +100,15 @@ class Recorder:
         if self._gave_up:
             return compute(inputs), False
 
+        seen = self._seen[key]
+
         def noted(given: Mapping[str, Tensor]) -> Sequence[Tensor]:
-            with self._seen[key].during():
+            with seen.during():
                 return compute(given)
 
         start = time.perf_counter()
-        found = noted(inputs)
+        with seen.during(self._device if seen.bytes is None and self._came[key] else None):  # once, not in haste
+            found = compute(inputs)
         took = time.perf_counter() - start
         with self._lock:
             if len(self._came) == MOST_SHAPES:
@@ -111,7 +117,7 @@ class Recorder:
                 self._seen.clear()
             self._came[key] += 1
             if key in self._waiting:
-                self._compare(key, noted, inputs, found, 0.0 if cautious else self._rounding)
+                self._compare(key, noted, inputs, found, took, 0.0 if cautious else self._rounding)
             elif self._is_worth(key) and not (cautious and others_at_work()):
                 self._make(key, noted, inputs, took, cautious)
         return found, False
@@ -146,9 +152,13 @@ class Recorder:
         """Return whether to think about a recording."""
         if self._came[key] <= AFTER or self._gave_up or key in self._trusted or key in self._unfit:
             return False
+        return len(self._trusted) + len(self._waiting) < MOST
+
+    def _have_room(self, needed: int, more: int) -> bool:
+        """Return whether a recording may need so many bytes, which others share with it, and hold some more."""
         made = [*self._trusted.values(), *(recording for recording, _ in self._waiting.values())]
-        held = sum(recording.bytes for recording in made)
-        return len(made) < MOST and (self._room is None or held < self._room.most_bytes)
+        held = more + sum(recording.bytes for recording in made)
+        return bool(max(needed, held) <= self._room.most_bytes)
 
     def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], took: float, cautious: bool) -> None:
         """Record a computation that took Python so long, if that is what the device waits for.
@@ -158,27 +168,37 @@ class Recorder:
         """
         try:
             self._room = self._room or self._make_room(self._device)
-            if self._room.behind() > BEHIND * took:
+            if self._room.behind() > BEHIND * took or not self._have_room(self._seen[key].bytes or 0, 0):
                 self._unfit.add(key)
                 return
             with _one_at_a_time:
                 self.is_recording = True
-                made = self._record(compute, inputs, self._room), copied(inputs)
-            if cautious and not self._seen[key].recorded_as_before:
-                self._unfit.add(key)  # other kernels, which may give the same numbers for a while
+                recording = self._record(compute, inputs, self._room)
+            # Other kernels may give the same numbers for a while.
+            is_another = cautious and not self._seen[key].recorded_as_before
+            if is_another or not self._have_room(0, recording.bytes):
+                self._unfit.add(key)
             else:
-                self._waiting[key] = made
+                self._waiting[key] = (recording, copied(inputs))
         except Exception:
             self.drop()
         finally:
             self.is_recording = False
 
     def _compare(
-        self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], found: Sequence[Tensor], rounding: float
+        self,
+        key: Hashable,
+        compute: Compute,
+        inputs: Mapping[str, Tensor],
+        found: Sequence[Tensor],
+        took: float,
+        rounding: float,
     ) -> None:
-        """Trust a recording that gives what was found on inputs other than its own; drop one that does not."""
+        """Trust a recording that gives what was found on inputs other than its own, and sooner than Python, which took
+        so long; drop one that does not."""
         recording, own = self._waiting[key]
         try:
+            took += self._room.behind()
             if _are_equal(inputs, own):  # one that knows nothing but these would agree too
                 inputs = inputs if self._vary is None else self._vary(inputs)
                 if _are_equal(inputs, own):
@@ -186,6 +206,7 @@ class Recorder:
                 found = compute(inputs)
             pairs = zip(found, recording.replay(inputs), strict=True)
             agrees = all(_are_the_same(one, other, rounding) for one, other in pairs)
+            agrees = agrees and self._room.seconds(lambda: recording.replay(inputs)) <= WORTH * took
         except Exception:  # out of memory, say: what was found stands
             self.drop()
             return
@@ -193,7 +214,7 @@ class Recorder:
         if agrees:
             self._trusted[key] = recording
         else:
-            self._unfit.add(key)  # other kernels were chosen, or it does not follow its inputs
+            self._unfit.add(key)  # other kernels were chosen, or it does not follow its inputs, or does not pay
             self.notes.pop(key, None)
 
 

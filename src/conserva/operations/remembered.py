@@ -1,4 +1,4 @@
-"""What attention saw in an earlier pass over inputs of the same shape, for a recording, which cannot look at masks.
+"""What attention saw in earlier passes over inputs of the same shape, for a recording, which cannot look at masks.
 
 Some models leave a mask away where they can tell that it hides nothing, or nothing but what comes later, and spell it
 out where they cannot: inside a recording. There it is taken for what it was, and the recording itself checks that it
@@ -26,15 +26,20 @@ class Remembered:
         self._saw: list[bool | None] = []
         self.recorded_as_before = True
         """Whether the last recording saw in every call what the pass before it saw."""
+        self.bytes: int | None = None
+        """What lay on the device at the calls of a pass, at the most, beside what was there before it."""
 
     @contextlib.contextmanager
-    def during(self) -> Iterator[None]:
-        """Note the calls inside, or, in a recording, answer by what was noted."""
-        _here.calls = calls = _Calls(self._saw)
+    def during(self, weighed_on: torch.device | None = None) -> Iterator[None]:
+        """Note the calls inside, or, in a recording, answer by what was noted. If asked, weigh a device."""
+        before = 0 if weighed_on is None else torch.cuda.memory_allocated(weighed_on)
+        _here.calls = calls = _Calls(self._saw, weighed_on)
         try:
             yield
         finally:
             _here.calls = None
+        if weighed_on is not None:
+            self.bytes = max(0, calls.most_bytes - before)
         if is_recording():
             self.recorded_as_before = calls.see == self._saw
         else:
@@ -44,17 +49,25 @@ class Remembered:
 class _Calls:
     """The calls of one pass."""
 
-    def __init__(self, before: Sequence[bool | None]) -> None:
+    def __init__(self, before: Sequence[bool | None], weighed_on: torch.device | None) -> None:
         self.see: list[bool | None] = []
+        self.most_bytes = 0
+        self._weighed_on = weighed_on
         self._before = iter(before)
         self._checked: list[Tensor] = []
 
     def next_call(self, mask: Any, is_causal: bool, pairs: tuple[int, int]) -> tuple[Any, bool]:
         """Return what the next call sees, among so many queries and keys."""
+        self.weigh()
         if is_recording():
             mask, is_causal = self._as_it_was(mask, is_causal, pairs, next(self._before, None))
         self.see.append(is_causal if mask is None else None)
         return mask, is_causal
+
+    def weigh(self) -> None:
+        """Look how much lies on the device."""
+        if self._weighed_on is not None:
+            self.most_bytes = max(self.most_bytes, torch.cuda.memory_allocated(self._weighed_on))
 
     def _as_it_was(
         self, mask: Any, is_causal: bool, pairs: tuple[int, int], was_causal: bool | None
@@ -75,6 +88,13 @@ def as_before(mask: Any, is_causal: bool, queries: int, keys: int) -> tuple[Any,
     """Return what a call of fused attention sees, as it is given, or as it was before where a recording is made."""
     calls: _Calls | None = getattr(_here, "calls", None)
     return (mask, is_causal) if calls is None else calls.next_call(mask, is_causal, (queries, keys))
+
+
+def weigh() -> None:
+    """Look how much lies on the device, if someone asked for it."""
+    calls: _Calls | None = getattr(_here, "calls", None)
+    if calls is not None:
+        calls.weigh()
 
 
 def is_recording() -> bool:
