@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,6 +147,22 @@ def test_a_replay_that_alone_fails_its_checks_is_not_tried_again(
     for text in texts[:2]:
         assert conserva.explain(task, text, 1, "exact") == conserva.explain(task, text, 1, "exact", replay=False)
     assert replays[-2:] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([(3, 2), (3, 2)], (True, True)),
+        ([(3, 2), (2, 2)], (False, True)),
+        ([(3, 1), (3, 2)], (True, False)),
+        ([(2, 2), (3, 1)], (False, False)),
+    ],
+)
+def test_every_input_of_every_sample_may_be_padded(parts: list[tuple[int, int]], expected: tuple[bool, bool]) -> None:
+    task: Any = SimpleNamespace(features=("source", "answer"))
+    encoded: Any = [SimpleNamespace(parts=one) for one in parts]
+    inputs = {"answer": torch.zeros(2, 2), "source": torch.zeros(2, 3)}
+    assert launches._without_pads(task, encoded, inputs) == expected
 
 
 def test_a_model_that_was_changed_is_not_replayed(replays: list[bool]) -> None:

@@ -156,24 +156,6 @@ def test_where_the_device_is_behind_there_is_nothing_to_gain() -> None:
     assert made == []
 
 
-def test_a_recording_that_is_no_faster_is_dropped() -> None:
-    class Slow(Idle):
-        def seconds(self, run: Any) -> float:
-            return 1e6
-
-    recorder = Recorder(GPU, room=Slow, record=Tape)
-    assert not any(stream(recorder, 9))
-    assert not recorder.holds_memory
-    assert not recorder._gave_up
-
-
-def test_recordings_hold_only_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Idle, "most_bytes", 2 * Tape.bytes)
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    assert [any(stream(recorder, 9, what)) for what in range(4)] == [True, True, False, False]
-    assert any(stream(recorder, 1, 0))
-
-
 def test_many_threads_at_once() -> None:
     recorder, wrong, start = Recorder(GPU, room=Idle, record=Locked), [], threading.Barrier(6)
 

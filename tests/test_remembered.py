@@ -12,7 +12,8 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva import kept
+from conserva import kept, replays
+from conserva.checks import Checks
 from conserva.operations import attention, remembered
 from test_recording import Idle, record_by
 from test_replays import OFTEN, Counting, same
@@ -94,16 +95,66 @@ def test_a_mask_that_only_a_recording_spells_out(
     assert not kept._of_models[model].recorder._waiting
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (5, 6)])
-def test_a_mask_for_all_queries_is_no_causal_one(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+QUERY, KEY = torch.zeros(1, 2, 6, 4), torch.zeros(1, 2, 5, 4)
+
+
+def recorded_after(monkeypatch: pytest.MonkeyPatch, *seen: bool) -> remembered.Remembered:
+    """Return what is remembered of calls without a mask, causal or not, in what stands for a recording."""
     passes = remembered.Remembered()
     with passes.during():
-        remembered.as_before(None, True, 6, 6)
+        for is_causal in seen:
+            remembered.as_before(QUERY, KEY, None, is_causal)
     monkeypatch.setattr(remembered, "is_recording", lambda: True)
-    mask = torch.ones(shape, dtype=torch.bool).tril()
+    return passes
+
+
+@pytest.mark.parametrize("was_causal", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (6, 1), (5, 5), (6, 6)])
+def test_a_mask_for_other_pairs_stays(
+    shape: tuple[int, int], was_causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, mask = recorded_after(monkeypatch, was_causal), torch.ones(shape, dtype=torch.bool).tril()
     with passes.during():
-        assert remembered.as_before(mask, False, 6, 6) == (mask, False)
+        found, is_causal = remembered.as_before(QUERY, KEY, mask, False)
+    assert found is mask
+    assert not is_causal
     assert not passes.recorded_as_before
+
+
+def test_every_mask_is_checked_for_what_it_is_taken_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = recorded_after(monkeypatch, True, True, True, False, False)
+    causal = torch.ones(6, 5, dtype=torch.bool).tril()
+    masks = [causal, causal, torch.eye(6, 5, dtype=torch.bool), causal, torch.ones(6, 5, dtype=torch.bool)]
+    for _ in range(2):  # a recording leaves what was seen before it
+        checks = Checks()
+        with checks, passes.during():
+            found = [remembered.as_before(QUERY, KEY, mask, False) for mask in masks]
+        assert found == [(None, True)] * 3 + [(None, False)] * 2
+        assert [bool(flag) for flag in checks.flags()] == [True, False, False, True]
+        assert passes.recorded_as_before
+
+
+def test_memory_is_what_lay_there_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    lying = iter([100, 150, 400, 200])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: next(lying))
+    passes = remembered.Remembered()
+    with passes.during(torch.device("cpu")):
+        for _ in range(3):
+            remembered.weigh()
+    assert passes.bytes == 300
+
+
+def test_an_allocator_that_does_not_tell_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: torch.device) -> int:
+        raise RuntimeError("does not yet support getDeviceStats")
+
+    Counting.replays = 0
+    record_by(Counting, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", refuse)
+    model = tiny.bert()
+    for seed in range(OFTEN + 3):
+        conserva.relevance(model, tiny.tokens(seed=seed), 1)
+    assert Counting.replays
 
 
 def words(seed: int) -> Tensor:
@@ -137,6 +188,8 @@ def test_what_needs_much_memory_is_not_recorded(attention: str, needed: int, mon
     monkeypatch.setattr(torch.cuda, "memory_allocated", allocated)
     record_by(Counting, monkeypatch)
     model = tiny.bert(attn_implementation=attention)
+    conserva.relevance(model, tiny.tokens(), 1)
+    assert not asked  # the first pass makes things that stay
     for seed in range(OFTEN + 3):
         conserva.relevance(model, tiny.tokens(seed=seed), 1)
     assert bool(Counting.replays) == (needed < Idle.most_bytes)
@@ -165,6 +218,39 @@ def test_inputs_with_and_without_pads_have_recordings_of_their_own(model: torch.
         same(conserva.relevance(model, inputs, 1), conserva.relevance(model, inputs, 1, replay=False))
         assert seed < 2 * OFTEN or Counting.replays == before + 1
     assert len(kept._of_models[model].recorder._trusted) == 2
+
+
+def test_which_masks_hide_nothing() -> None:
+    given = {
+        "input_ids": torch.zeros(2, 3),
+        "attention_mask": torch.ones(2, 3),
+        "decoder_attention_mask": torch.tensor([[True, False]]),
+        "edge_mask": torch.ones(2, 3).to_sparse(),
+    }
+    assert replays._hide_nothing(given) == (True, False, False)
+
+
+def test_masks_are_not_looked_at_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Counting, monkeypatch)
+    model, looked = tiny.bert(), []
+    plain = replays._hide_nothing
+    monkeypatch.setattr(replays, "_hide_nothing", lambda tensors: looked.append(1) or plain(tensors))
+    conserva.relevance(model, tiny.tokens(), 1)
+    assert looked == [1]
+    kept._of_models[model].recorder.drop()
+    conserva.relevance(model, tiny.tokens(), 1)
+    assert looked == [1]
+
+
+@pytest.mark.usefixtures("spelled_out")
+def test_masks_without_a_name_are_known_by_their_place() -> None:
+    model = tiny.bert()
+    for seed in range(OFTEN + 6):
+        ids, mask = tiny.tokens(batch=2, length=6, seed=seed).values()
+        mask[1, 4:] = int(seed != OFTEN)
+        before = Counting.replays
+        same(conserva.relevance(model, (ids, mask), 1), conserva.relevance(model, (ids, mask), 1, replay=False))
+        assert seed < OFTEN or Counting.replays == before + (seed != OFTEN)
 
 
 @pytest.mark.usefixtures("spelled_out")

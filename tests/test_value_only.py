@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva.operations import attention, sight, value_only
+from conserva.operations import sight, value_only
 from conserva.operations.sight import Band, find_band
 from conserva.operations.value_only import attend
 from test_zoo import MODEL_TYPES, WORKING, made, mixture
@@ -278,48 +277,6 @@ def test_under_a_users_autocast() -> None:
     plain = conserva.relevance(model, {"input_ids": ids}, 1)
     assert paths(found) == {"value-only"}
     assert float((found.scores() - plain.scores()).norm() / plain.scores().norm()) < 0.1
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("rules", ["gi", "ah", "attnlrp"])
-def test_heads_in_groups_are_those_heads_repeated(rules: str, is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[tuple[int, bool]] = []
-
-    def noted(query: Tensor, key: Tensor, *rest: Any, **how: Any) -> Tensor:
-        called.append((key.shape[1], how["enable_gqa"]))
-        return plain(query, key, *rest, **how)
-
-    plain = F.scaled_dot_product_attention
-    query, key, value = (torch.randn(2, heads, 6, 8, dtype=torch.float64) for heads in (6, 2, 2))
-    places = [x.requires_grad_() for x in (query, key, value)]
-    grad, found = torch.randn(2, 6, 6, 8, dtype=torch.float64), []
-    for each in (1, 3):
-        monkeypatch.setattr(value_only, "_writes_out_groups", lambda *given, each=each: each > 1)
-        with conserva.rules(rules) as context:
-            out = attention.fused_attention(context, noted, *places, None, 0.0, is_causal, enable_gqa=True)
-        found.append([out, *torch.autograd.grad(out, places, grad, allow_unused=True)])
-    assert called == [(2, True), (6, False)]
-    torch.testing.assert_close(found[1], found[0])
-
-
-@pytest.mark.skipif(DEVICE != "cuda", reason="there is no GPU")
-@pytest.mark.parametrize("length", [100, 9000])
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_gpu_never_writes_out_what_groups_of_heads_see(length: int, masked: bool) -> None:
-    """In float32, for which torch has no fused kernel that knows groups."""
-    query, key, value = (torch.randn(1, heads, length, 64, device=DEVICE) for heads in (4, 2, 2))
-    mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=DEVICE).tril_() if masked else None
-    grad, found, held = torch.randn_like(query), [], []
-    for is_read in (False, True):
-        place = value.clone().requires_grad_()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        with conserva.rules("ah") if is_read else contextlib.nullcontext():
-            out = F.scaled_dot_product_attention(query, key, place, mask, is_causal=not masked, enable_gqa=True)
-        found.append([out, *torch.autograd.grad(out, place, grad)])
-        held.append(torch.cuda.max_memory_allocated() - before)
-    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3)
-    assert length < 9000 or held[1] < held[0] / 2
 
 
 @pytest.mark.parametrize("short", [0, 10**9])

@@ -20,7 +20,8 @@ class Inputs:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    first: str
+    names: tuple[str, ...]
+    """What the model calls the arguments that are given without a name."""
     batch_dim: int
     main: str = "input_ids"
     """What the model calls its main input: ids under this name are explained too."""
@@ -34,11 +35,14 @@ class Inputs:
             args, kwargs = (given if isinstance(given, tuple) else (given,)), {}
         if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
-        names: list[str] = list(parameters_of(model)) if args else []
+        names = [*(parameters_of(model) if args else ()), *map(str, range(len(args)))]
         main = getattr(model, "main_input_name", None)
-        return cls(
-            args, kwargs, names[0] if names else "input", batch_dim, main if isinstance(main, str) else "input_ids"
-        )
+        return cls(args, kwargs, tuple(names[: len(args)]), batch_dim, main if isinstance(main, str) else "input_ids")
+
+    @property
+    def first(self) -> str:
+        """What the model calls the first argument that is given without a name."""
+        return self.names[0]
 
     def features(self) -> dict[str, Tensor]:
         """Return what is to be explained: token ids, and numbers that are no mask."""

@@ -33,6 +33,9 @@ MOST = 32
 WORTH = 0.9
 """The share of the plain computation's time that a replay may take: it holds memory, and has to pay."""
 
+TRIES = 3
+"""How often a replay may show how long it takes."""
+
 BEHIND = 0.5
 """How long the device may still work when Python is done, as a share of Python's time: beyond, Python is no hindrance,
 and there is nothing to gain."""
@@ -81,6 +84,7 @@ class Recorder:
         """What whoever computes wants to keep for as long as there are recordings."""
         self.is_recording = False
         self._room: Any = None
+        self._held = 0
         self._gave_up = False
         self._lock = threading.RLock()
 
@@ -119,13 +123,18 @@ class Recorder:
             if key in self._waiting:
                 self._compare(key, noted, inputs, found, took, 0.0 if cautious else self._rounding)
             elif self._is_worth(key) and not (cautious and others_at_work()):
-                self._make(key, noted, inputs, took, cautious)
+                self._make(key, seen, noted, inputs, took, cautious)
         return found, False
 
     @staticmethod
     def key(what: Hashable, inputs: Mapping[str, Tensor], cautious: bool) -> Hashable:
         """Return what a recording is looked up by, and its notes."""
         return (what, cautious, tuple((name, x.shape, x.dtype) for name, x in inputs.items()))
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether nothing is recorded any more."""
+        return self._gave_up
 
     @property
     def holds_memory(self) -> bool:
@@ -136,13 +145,12 @@ class Recorder:
         """Forget a recording whose own checks failed where the plain computation's do not."""
         with self._lock:
             self._trusted.pop(key, None)
-            self.notes.pop(key, None)
-            self._unfit.add(key)
+            self._refuse(key)
 
     def drop(self) -> None:
         """Forget all recordings, for the memory that they hold, and make no more."""
         with self._lock:
-            self._trusted, self._waiting, self._room, self._gave_up = {}, {}, None, True
+            self._trusted, self._waiting, self._room, self._held, self._gave_up = {}, {}, None, 0, True
             self.notes.clear()
             self._came.clear()
             self._unfit.clear()
@@ -154,30 +162,42 @@ class Recorder:
             return False
         return len(self._trusted) + len(self._waiting) < MOST
 
-    def _have_room(self, needed: int, more: int) -> bool:
-        """Return whether a recording may need so many bytes, which others share with it, and hold some more."""
-        made = [*self._trusted.values(), *(recording for recording, _ in self._waiting.values())]
-        held = more + sum(recording.bytes for recording in made)
-        return bool(max(needed, held) <= self._room.most_bytes)
+    def _refuse(self, key: Hashable) -> None:
+        """Record this no more. Torch keeps the memory for the other recordings, if there are any."""
+        self._unfit.add(key)
+        self.notes.pop(key, None)
+        if not self.holds_memory:
+            self._held = 0
 
-    def _make(self, key: Hashable, compute: Compute, inputs: Mapping[str, Tensor], took: float, cautious: bool) -> None:
-        """Record a computation that took Python so long, if that is what the device waits for.
+    def _make(
+        self,
+        key: Hashable,
+        seen: Remembered,
+        compute: Compute,
+        inputs: Mapping[str, Tensor],
+        took: float,
+        cautious: bool,
+    ) -> None:
+        """Record a computation that took Python so long, if that is what the device waits for, and there is room.
 
         If it fails, never try again: a model may wait for its own numbers. One at a time in a process: torch has no
         place for two.
         """
         try:
             self._room = self._room or self._make_room(self._device)
-            if self._room.behind() > BEHIND * took or not self._have_room(self._seen[key].bytes or 0, 0):
-                self._unfit.add(key)
+            # Recordings share memory: a new one takes what it needs beyond that of the others.
+            needed = max(seen.bytes or 0, self._held)
+            if self._room.behind() > BEHIND * took or needed > self._room.most_bytes:
+                self._refuse(key)
                 return
             with _one_at_a_time:
                 self.is_recording = True
                 recording = self._record(compute, inputs, self._room)
+            self._held += recording.bytes
             # Other kernels may give the same numbers for a while.
-            is_another = cautious and not self._seen[key].recorded_as_before
-            if is_another or not self._have_room(0, recording.bytes):
-                self._unfit.add(key)
+            is_another = cautious and not seen.recorded_as_before
+            if is_another or self._held > self._room.most_bytes:
+                self._refuse(key)
             else:
                 self._waiting[key] = (recording, copied(inputs))
         except Exception:
@@ -206,16 +226,16 @@ class Recorder:
                 found = compute(inputs)
             pairs = zip(found, recording.replay(inputs), strict=True)
             agrees = all(_are_the_same(one, other, rounding) for one, other in pairs)
-            agrees = agrees and self._room.seconds(lambda: recording.replay(inputs)) <= WORTH * took
+            # Something else may have been in the way, once.
+            pays = any(self._room.seconds(lambda: recording.replay(inputs)) <= WORTH * took for _ in range(TRIES))
         except Exception:  # out of memory, say: what was found stands
             self.drop()
             return
         del self._waiting[key]
-        if agrees:
+        if agrees and pays:
             self._trusted[key] = recording
         else:
-            self._unfit.add(key)  # other kernels were chosen, or it does not follow its inputs, or does not pay
-            self.notes.pop(key, None)
+            self._refuse(key)  # other kernels were chosen, or it does not follow its inputs
 
 
 _one_at_a_time = threading.Lock()

@@ -42,20 +42,21 @@ def replayed(
     tensors = {name: x for name, x in _named(call) if isinstance(x, Tensor)}
     rest = known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
     place = None if way is None or rest is None else recorded(model)
-    if place is None:
+    if place is None or place.recorder.gave_up:
         return compute(call)
     what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state, _hide_nothing(tensors))
     return _run(place.recorder, what, call, tensors, compute, cautious)
 
 
 def _named(call: Inputs) -> list[tuple[str, Any]]:
-    """Return a call's arguments, those without a name numbered but for the first."""
-    return [*((f"{i}" if i else call.first, x) for i, x in enumerate(call.args)), *call.kwargs.items()]
+    """Return a call's arguments, each with its name."""
+    return [*zip(call.names, call.args, strict=True), *call.kwargs.items()]
 
 
 def _hide_nothing(tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
     """Return for each mask whether it hides nothing: models leave such away, and take other kernels."""
-    return tuple(bool(x.all()) for name, x in tensors.items() if name.endswith("mask"))
+    masks = [x for name, x in tensors.items() if name.endswith("mask")]
+    return tuple(x.layout is torch.strided and not x.is_nested and bool(x.all()) for x in masks)
 
 
 def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:

@@ -82,7 +82,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         self._check(x, kwargs)
         arguments = {name: value.detach() if isinstance(value, Tensor) else value for name, value in kwargs.items()}
         return_type, mode = self.model_config.return_type.value, self.model_config.mode.value
-        call = Call((x, edge_index), arguments, _NODES, 0, return_type=return_type)
+        call = Call((x, edge_index), arguments, (_NODES, "edge_index"), 0, return_type=return_type)
         modules = dict(model.named_modules())
         census.refuse_sealed(modules)
         _refuse_kernels(modules, self.rules)

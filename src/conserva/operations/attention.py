@@ -42,7 +42,7 @@ def fused_attention(
     """Read `scaled_dot_product_attention`, whatever its mask, scale and grouping of heads."""
     context.coverage.attention_seen = True
     if live(query) or live(key) or live(value):
-        attn_mask, is_causal = as_before(attn_mask, is_causal, query.shape[-2], key.shape[-2])
+        attn_mask, is_causal = as_before(query, key, attn_mask, is_causal)
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
         rule = context.rules.attention
@@ -69,8 +69,10 @@ def _plain(
 ) -> Any:
     """Call torch's own, which fuses more where heads are not in groups."""
     if kwargs.get("enable_gqa"):
-        key, value = repeated(query, key, value, mask, causal)
-        kwargs["enable_gqa"] = key.shape[-3] != query.shape[-3]
+        query, key, value = in_autocast(query, key, value)
+        apart = repeated(query, key, value, mask, causal)
+        if apart is not None:
+            (key, value), kwargs["enable_gqa"] = apart, False
     return function(query, key, value, mask, 0.0, causal, **kwargs)
 
 

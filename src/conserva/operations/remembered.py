@@ -32,14 +32,14 @@ class Remembered:
     @contextlib.contextmanager
     def during(self, weighed_on: torch.device | None = None) -> Iterator[None]:
         """Note the calls inside, or, in a recording, answer by what was noted. If asked, weigh a device."""
-        before = 0 if weighed_on is None else torch.cuda.memory_allocated(weighed_on)
+        before = _bytes_on(weighed_on)
         _here.calls = calls = _Calls(self._saw, weighed_on)
         try:
             yield
         finally:
             _here.calls = None
         if weighed_on is not None:
-            self.bytes = max(0, calls.most_bytes - before)
+            self.bytes = calls.most_bytes - before
         if is_recording():
             self.recorded_as_before = calls.see == self._saw
         else:
@@ -54,40 +54,40 @@ class _Calls:
         self.most_bytes = 0
         self._weighed_on = weighed_on
         self._before = iter(before)
-        self._checked: list[Tensor] = []
+        self._checked: list[tuple[Tensor, bool]] = []
 
-    def next_call(self, mask: Any, is_causal: bool, pairs: tuple[int, int]) -> tuple[Any, bool]:
-        """Return what the next call sees, among so many queries and keys."""
+    def next_call(self, query: Any, key: Any, mask: Any, is_causal: bool) -> tuple[Any, bool]:
+        """Return what the next call sees."""
         self.weigh()
         if is_recording():
-            mask, is_causal = self._as_it_was(mask, is_causal, pairs, next(self._before, None))
+            was_causal = next(self._before, None)
+            if was_causal is not None and isinstance(mask, Tensor) and mask.dtype == torch.bool:
+                mask, is_causal = self._as_it_was(query, key, mask, was_causal)
         self.see.append(is_causal if mask is None else None)
         return mask, is_causal
 
     def weigh(self) -> None:
         """Look how much lies on the device."""
         if self._weighed_on is not None:
-            self.most_bytes = max(self.most_bytes, torch.cuda.memory_allocated(self._weighed_on))
+            self.most_bytes = max(self.most_bytes, _bytes_on(self._weighed_on))
 
-    def _as_it_was(
-        self, mask: Any, is_causal: bool, pairs: tuple[int, int], was_causal: bool | None
-    ) -> tuple[Any, bool]:
+    def _as_it_was(self, query: Tensor, key: Tensor, mask: Tensor, was_causal: bool) -> tuple[Tensor | None, bool]:
         """Leave away a mask that the same call did without before."""
-        spelled_out = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape[-2:] == pairs
-        if was_causal is None or not spelled_out:
-            return mask, is_causal
-        if not any(mask is one for one in self._checked):  # layers are given the same one
-            self._checked.append(mask)
+        pairs = (query.shape[-2], key.shape[-2])
+        if mask.shape[-2:] != pairs:
+            return mask, False
+        if not any(mask is one and was_causal == causal for one, causal in self._checked):  # which layers share
+            self._checked.append((mask, was_causal))
             seen = torch.ones(pairs, dtype=torch.bool, device=mask.device)
             as_before = (mask == (seen.tril_() if was_causal else seen)).all()
             require(as_before, lambda: Error("A recording met another mask than the passes before it."))
         return None, was_causal
 
 
-def as_before(mask: Any, is_causal: bool, queries: int, keys: int) -> tuple[Any, bool]:
+def as_before(query: Any, key: Any, mask: Any, is_causal: bool) -> tuple[Any, bool]:
     """Return what a call of fused attention sees, as it is given, or as it was before where a recording is made."""
     calls: _Calls | None = getattr(_here, "calls", None)
-    return (mask, is_causal) if calls is None else calls.next_call(mask, is_causal, (queries, keys))
+    return (mask, is_causal) if calls is None else calls.next_call(query, key, mask, is_causal)
 
 
 def weigh() -> None:
@@ -100,6 +100,14 @@ def weigh() -> None:
 def is_recording() -> bool:
     """Return whether a CUDA graph is being recorded."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _bytes_on(device: torch.device | None) -> int:
+    """Return how much lies on a device; nothing, as far as anyone knows, where an allocator does not tell."""
+    try:
+        return 0 if device is None else torch.cuda.memory_allocated(device)
+    except RuntimeError:
+        return 0
 
 
 _here = threading.local()

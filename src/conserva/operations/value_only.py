@@ -31,6 +31,9 @@ ELEMENTS_AT_ONCE = 2**19
 SHORT = {"cpu": 512, "cuda": 8192}
 """Device -> how many queries there must be: below, torch's own kernel is as fast and costs less Python."""
 
+WITHOUT_GROUPS = {"cuda": "efficient"}
+"""Device -> torch's kernel for float32, which does not know heads in groups."""
+
 CUDNN_LOW = -65504.0
 """What torch adds to the scores of unseen keys for cuDNN, which does not take -inf."""
 
@@ -155,25 +158,28 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> str | No
     return kernel if whole and all(x.stride(-1) == 1 for x in (query, key, value)) else None
 
 
-def repeated(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> tuple[Tensor, ...]:
+def repeated(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
+) -> tuple[Tensor, Tensor] | None:
     """Return keys and values for each head of its own, where torch would write out what a group of heads sees."""
-    heads = all(type(x) is Tensor and x.dim() == 4 for x in (query, key, value))
-    if not heads or not _writes_out_groups(query, key, value, mask, is_causal):
-        return key, value
+    are_heads = all(type(x) is Tensor and not x.is_nested and x.dim() == 4 for x in (query, key, value))
+    if not are_heads or not _writes_out_groups(query, key, value, mask, is_causal):
+        return None
     return _for_each(query, key), _for_each(query, value)
 
 
 def _writes_out_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> bool:
     """Return whether torch has a fused kernel for such heads, but not in groups: there it makes all probabilities."""
     groups = key.shape[1] == value.shape[1] and query.shape[1] % key.shape[1] == 0
-    if not query.is_cuda or query.dtype != torch.float32 or not groups:
+    if query.device.type not in WITHOUT_GROUPS or query.dtype != torch.float32 or not groups:
         return False
-    chosen = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=True)
-    if chosen in _FUSED:
+    if torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=True) in _FUSED:
         return False
-    heads = query[:, :: query.shape[1] // key.shape[1]]
-    mask = mask if mask is None or mask.dim() < 4 or mask.shape[1] == 1 else mask[:, : key.shape[1]]
-    return _FUSED.get(torch._fused_sdp_choice(heads, key, value, mask, 0.0, is_causal)) == "efficient"
+    # Asked about as many queries as there are keys: what is chosen does not depend on how many heads there are.
+    heads = query[:, : key.shape[1]]
+    mask = mask if mask is None or mask.dim() < 4 else mask[:, : key.shape[1]]
+    chosen = torch._fused_sdp_choice(heads, key, value, mask, 0.0, is_causal)
+    return _FUSED.get(chosen) == WITHOUT_GROUPS[query.device.type]
 
 
 def _for_each(query: Tensor, x: Tensor) -> Tensor:
