@@ -34,7 +34,7 @@ WORTH = 0.9
 """The share of the plain computation's time that a replay may take: it holds memory, and has to pay."""
 
 TRIES = 3
-"""How often a replay may show how long it takes."""
+"""How often a replay may show how long it takes: something else may be in the way, once."""
 
 BEHIND = 0.5
 """How long the device may still work when Python is done, as a share of Python's time: beyond, Python is no hindrance,
@@ -225,17 +225,17 @@ class Recorder:
                     return
                 found = compute(inputs)
             pairs = zip(found, recording.replay(inputs), strict=True)
-            agrees = all(_are_the_same(one, other, rounding) for one, other in pairs)
-            # Something else may have been in the way, once.
-            pays = any(self._room.seconds(lambda: recording.replay(inputs)) <= WORTH * took for _ in range(TRIES))
+            is_good = all(_are_the_same(one, other, rounding) for one, other in pairs) and any(
+                self._room.seconds(lambda: recording.replay(inputs)) <= WORTH * took for _ in range(TRIES)
+            )
         except Exception:  # out of memory, say: what was found stands
             self.drop()
             return
         del self._waiting[key]
-        if agrees and pays:
+        if is_good:
             self._trusted[key] = recording
         else:
-            self._refuse(key)  # other kernels were chosen, or it does not follow its inputs
+            self._refuse(key)  # other kernels were chosen, or it does not follow its inputs, or does not pay
 
 
 _one_at_a_time = threading.Lock()
