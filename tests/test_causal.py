@@ -198,6 +198,7 @@ BAD_TARGETS = {
     "several pieces": ("Marseille", "target='Marseille' is no single token; its pieces are 'M', 'a', "),
     "nothing": ("", "target='' is no single token; its pieces are none"),
     "half a contrast": (" Paris - Marseille", "target='Marseille' is no single token"),
+    "half a character": (" \ud83d", "half a character, its number 2"),
     "out of range": (420, "target=420 is out of range"),
     "no target": (1.5, "target=1.5 is no class index"),
 }
@@ -298,6 +299,8 @@ BAD_PROMPTS: dict[str, tuple[Any, str]] = {
     "too long": ("Rome, " * 60, "tokens, the model takes 64: shorten it"),
     "no content": ([{"role": "user"}], "{'role': 'user'} is no message"),
     "parts": ([{"role": "user", "content": [{"type": "image"}]}], "is no message"),
+    "half a character": ("Rome \ud83d", "half a character, its number 6"),
+    "half a character in a chat": ([{"role": "user", "content": "\ud83d"}], "content='\\ud83d' holds half a character"),
     "empty chat": ([{"role": "user", "content": " "}], "is empty"),
     "a role that the template refuses": ([{"role": "bad", "content": "a"}], "template refuses messages of bad: no bad"),
 }

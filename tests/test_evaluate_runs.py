@@ -242,6 +242,7 @@ def test_bad_data(tmp_path: Path, content: str, says: str | None, task: conserva
         ([("a joy.", "happy")], "'happy'"),
         (["good " * 600], "Sample 1 of texts: .*602 tokens"),
         (7, "holds no texts"),
+        ("mnist", "data='mnist' is a dataset of graphs, and .* reads texts"),
     ],
 )
 def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, says: str) -> None:

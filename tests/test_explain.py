@@ -209,6 +209,11 @@ def test_empty_text_is_refused(task: conserva.Text, text: str) -> None:
         conserva.explain(task, text)
 
 
+def test_half_a_character_is_refused(task: conserva.Text) -> None:
+    with pytest.raises(conserva.Error, match="holds half a character, its number 3 "):
+        conserva.explain(task, "a \udcff joy.")
+
+
 def test_text_that_is_no_text_is_refused(task: conserva.Text) -> None:
     with pytest.raises(conserva.Error, match="7 is no string"):
         conserva.explain(task, [7])  # type: ignore[list-item]

@@ -127,6 +127,7 @@ def test_question_and_context_are_sections(task: Question) -> None:
         (("who?", "a joy.", "x"), "is no pair of texts"),
         (("who?", 7), "is no pair of texts"),
         (("", "a joy."), "question='' is empty"),
+        (("who \ud83d?", "a joy."), "half a character"),
         (("who?", "  "), "context='  ' is empty"),
         (("who?", "\u200b"), "holds nothing that the tokenizer knows"),
         (("who?", "good " * 600), "has 605 tokens, the model takes 128"),

@@ -64,12 +64,12 @@ def _evaluate(given: argparse.Namespace) -> None:
     from ..faithfulness.run import evaluate
     from ..faithfulness.store import save
     from ..loading import load
-    from ..tasks import Graph, Image
+    from ..tasks import Image
     from ..views.table import show
 
     task = load(given.model)
     data = given.data
-    if isinstance(task, Image) or (isinstance(task, Graph) and data in GRAPH_DATASETS):  # which their task reads itself
+    if isinstance(task, Image) or data in GRAPH_DATASETS:  # which their task reads itself, and others refuse
         refuse(f"--data {data}", given, "text", "label", "split")
     else:
         data = read_labelled(data, text=given.text, label=given.label, split=given.split)

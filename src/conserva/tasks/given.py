@@ -1,4 +1,4 @@
-"""Inputs with their labels, as lists that users write."""
+"""Inputs as users give them: texts, and lists with labels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ from ..errors import Error
 
 if TYPE_CHECKING:
     from .task import Task
+
+
+def refuse_halves(what: str, text: str) -> None:
+    """Refuse a text that holds half a character, as a terminal or a file in another encoding leaves it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Error(
+            f"{what}={text!r:.60} holds half a character, its number {error.start + 1} (a lone surrogate): read or "
+            "write the text again, as UTF-8."
+        ) from None
 
 
 def words_in(path: str | Path) -> Labelled:

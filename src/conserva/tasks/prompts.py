@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
+from .given import refuse_halves
 from .task import Encoded
 from .vocabulary import Vocabulary
 
@@ -71,6 +72,7 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, given: Any) -> Prompt:
         )
     if not given.strip():
         raise Error(f"prompt={given!r} is empty: there is nothing to go on from.")
+    refuse_halves("prompt", given)
     return Prompt(given, ((0, len(given)),), False)
 
 
@@ -133,6 +135,7 @@ def _chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, An
     for one in messages:
         if set(one) != {"role", "content"} or not all(isinstance(part, str) for part in one.values()):
             raise Error(f"{dict(one)!r:.80} is no message: it must be {{'role': ..., 'content': ...}}, both texts.")
+        refuse_halves("content", one["content"])
     if not any(one["content"].strip() for one in messages):
         raise Error(f"prompt={list(messages)!r:.80} is empty: there is nothing to go on from.")
     if not getattr(tokenizer, "chat_template", None):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..datasets import Labelled
 from ..errors import Error
 from ..inputs import parameters_of
-from .given import inputs_of
+from .given import inputs_of, refuse_halves
 from .masking import TextRows
 from .reading import Answer, Reading
 from .tagging import whole
@@ -186,6 +186,7 @@ class Question(Text):
         for what, text in zip(("question", "context"), given, strict=True):
             if not text.strip():
                 raise Error(f"{what}={text!r} is empty: give (question, context), both with words.")
+            refuse_halves(what, text)
         question, context = given
         own = self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
         if truncate and len(own) + self.tokenizer.num_special_tokens_to_add(True) >= self.longest:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..datasets import Labelled
 from ..errors import Error
 from ..quiet import quiet_loading
-from .given import words_in
+from .given import refuse_halves, words_in
 from .masking import TextRows, mask_of, masked
 from .prompts import words_of
 from .reading import Answer, Reading, each_at_its_place
@@ -62,6 +62,7 @@ class AnswerVocabulary(Vocabulary):
 
     def pieces(self, text: str) -> list[int]:
         """Return the tokens of a text that stands by itself."""
+        refuse_halves("text", text)
         found = self._tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
         return [int(one) for one in found]
 

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..datasets import Labelled, read_labelled
+from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..errors import Error
+from .given import refuse_halves
 from .masking import TextRows, mask_of, masked
 from .task import Encoded, Task
 
@@ -90,6 +92,11 @@ class Text(Task):
         """Return texts with their labels: of a file or dataset name, texts, or pairs of text and label."""
         if isinstance(data, Labelled):
             return data
+        if isinstance(data, str) and data in GRAPH_DATASETS:
+            raise Error(
+                f"data={data!r} is a dataset of graphs, and {self.name} reads texts: name a model for graphs, or give "
+                "a file of texts."
+            )
         if isinstance(data, (str, Path)):
             return read_labelled(data)
         if not isinstance(data, Sequence) or not data:
@@ -111,6 +118,7 @@ class Text(Task):
                 raise Error(f"text={text!r} is no string.")
             if not text.strip():
                 raise Error(f"text={text!r} is empty: there is nothing to explain.")
+            refuse_halves("text", text)
         if not texts:
             return []
         longest = self.longest

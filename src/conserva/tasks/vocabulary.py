@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import Error
+from .given import refuse_halves
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,6 +43,7 @@ class Vocabulary(Mapping[str, int]):
 
     def pieces(self, text: str) -> list[int]:
         """Return the tokens of a text that stands by itself."""
+        refuse_halves("text", text)
         found = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return [int(one) for one in found]
 
