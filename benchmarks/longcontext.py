@@ -175,7 +175,6 @@ def measured(
         if "ms" in found.get(name, {}):
             row["plans"][name] = ways.relevance(subject, **how).plan
     if all("ms" in found.get(name, {}) for name in (OURS, DETACH_ONLY)):
-        timing.release(device)
         ours = ways.first_call(subject, "ah+ln")  # of the same tokens
         row["distance from detach only"] = distance(ours, contenders[DETACH_ONLY]())
     return row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import platform
@@ -61,7 +60,7 @@ def compare(
     times: dict[str, list[float]] = {name: [] for name in running}
     for _ in range(rounds):
         for name, contender in running.items():
-            times[name].append(_milliseconds_with_room(contender, device))
+            times[name].append(milliseconds(contender, device))
     for name, each in times.items():
         found[name] = {"ms": statistics.median(each), "fastest_ms": min(each), "slowest_ms": max(each), **found[name]}
     return found
@@ -100,14 +99,6 @@ def milliseconds(contender: Callable[[], object], device: torch.device) -> float
     end.record()
     torch.cuda.synchronize(device)
     return float(begin.elapsed_time(end))
-
-
-def _milliseconds_with_room(contender: Callable[[], object], device: torch.device) -> float:
-    """Return how long one call takes, tried again where others left its room in pieces too small for it."""
-    with contextlib.suppress(torch.OutOfMemoryError):
-        return milliseconds(contender, device)
-    release(device)
-    return milliseconds(contender, device)
 
 
 def peak_gib(contender: Callable[[], object], device: torch.device) -> float | None:

@@ -226,7 +226,7 @@ class Locked(Tape):
 def test_what_was_given_up_is_not_even_counted() -> None:
     recorder = Recorder(GPU, room=Idle, record=refuses)
     stream(recorder, 9)
-    assert (recorder._came, recorder._seen, recorder.notes) == ({}, {}, {})
+    assert (recorder._shapes, recorder.notes) == ({}, {})
 
 
 def test_dropped_recordings_leave_no_notes() -> None:

@@ -234,9 +234,10 @@ def test_what_needs_much_memory_is_not_recorded(attention: str, monkeypatch: pyt
     monkeypatch.setattr(cuda_graph.Graph, "__init__", None)  # nothing gets that far
     assert not replayed(model, lambda seed: long[seed])
     recorder = kept._of_models[model].recorder
-    assert recorder._unfit
-    assert not recorder._gave_up
-    assert next(iter(recorder._seen.values())).bytes > 2**20
+    assert not recorder.gave_up
+    [shape] = recorder._shapes.values()
+    assert shape.is_unfit
+    assert shape.bytes > 2**20
 
 
 def test_what_does_not_pay_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import tiny
 from conserva import kept, replays
 from conserva.checks import Checks
 from conserva.operations import attention, remembered
-from test_recording import Idle, record_by
+from test_recording import record_by
 from test_replays import OFTEN, Counting, same
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -134,29 +134,6 @@ def test_every_mask_is_checked_for_what_it_is_taken_for(monkeypatch: pytest.Monk
         assert passes.recorded_as_before
 
 
-def test_memory_is_what_lay_there_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    lying = iter([100, 150, 400, 200])
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: next(lying))
-    passes = remembered.Remembered()
-    with passes.during(torch.device("cpu")):
-        for _ in range(3):
-            remembered.weigh()
-    assert passes.bytes == 300
-
-
-def test_an_allocator_that_does_not_tell_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(device: torch.device) -> int:
-        raise RuntimeError("does not yet support getDeviceStats")
-
-    Counting.replays = 0
-    record_by(Counting, monkeypatch)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", refuse)
-    model = tiny.bert()
-    for seed in range(OFTEN + 3):
-        conserva.relevance(model, tiny.tokens(seed=seed), 1)
-    assert Counting.replays
-
-
 def words(seed: int) -> Tensor:
     return torch.randint(0, 20, (2, 6), generator=torch.Generator().manual_seed(seed))
 
@@ -174,26 +151,6 @@ def test_a_mask_that_stays_is_for_whoever_is_content_with_rounding(
         expected = conserva.relevance(model, words(seed), 1, replay=False)
         torch.testing.assert_close(found.values, expected.values)
     assert bool(Counting.replays) == bool(replay)
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("needed", [10**6, 10**10])
-def test_what_needs_much_memory_is_not_recorded(attention: str, needed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    Counting.replays, asked = 0, []
-
-    def allocated(device: torch.device) -> int:
-        asked.append(1)
-        return 10**12 + needed * (len(asked) > 1)
-
-    monkeypatch.setattr(torch.cuda, "memory_allocated", allocated)
-    record_by(Counting, monkeypatch)
-    model = tiny.bert(attn_implementation=attention)
-    conserva.relevance(model, tiny.tokens(), 1)
-    assert not asked  # the first pass makes things that stay
-    for seed in range(OFTEN + 3):
-        conserva.relevance(model, tiny.tokens(seed=seed), 1)
-    assert bool(Counting.replays) == (needed < Idle.most_bytes)
-    assert len(asked) == 1 + 2  # before the pass, and in each layer of one that came twice
 
 
 @pytest.fixture

@@ -188,8 +188,7 @@ def test_what_many_calls_leave_is_bounded(taped: None, monkeypatch: pytest.Monke
     for length in range(2, 20):
         conserva.relevance(model, tiny.tokens(length=length), 0)
     recorder = kept._of_models[model].recorder
-    assert len(recorder._came) <= 5
-    assert len(recorder._seen) <= 5
+    assert len(recorder._shapes) <= 5
     assert recorder.notes == {}
 
 
@@ -232,7 +231,7 @@ def test_a_recording_that_is_not_used_leaves_no_notes(monkeypatch: pytest.Monkey
     for seed in range(OFTEN):
         conserva.relevance(model, tiny.tokens(seed=seed), 0)
     recorder = kept._of_models[model].recorder
-    assert recorder._unfit
+    assert any(shape.is_unfit for shape in recorder._shapes.values())
     assert recorder.notes == {}
 
 

@@ -129,4 +129,4 @@ def test_what_is_unfit_is_forgotten_with_the_counts(monkeypatch: pytest.MonkeyPa
     recorder = Recorder(GPU, room=Idle, record=rounded(0.1))
     for what in range(9):
         stream(recorder, AFTER + 2, what)
-    assert len(recorder._unfit) <= 3
+    assert len(recorder._shapes) <= 3

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 
+import conserva
+import tiny
+from conserva import recording
 from conserva.cuda_graph import Room
-from conserva.recording import Recorder
-from test_recording import GPU, Idle, Tape, stream
+from conserva.recording import MOST_SHAPES, Recorder
+from conserva.weighing import Weighing, weigh
+from test_recording import GPU, Idle, Tape, record_by, stream
+from test_replays import OFTEN, Counting
 
 pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.mark.parametrize(("seconds", "is_made"), [([0.85], True), ([0.95] * 3, False), ([9.0, 9.0, 0.85], True)])
-def test_a_recording_that_is_no_faster_is_dropped(seconds: list[float], is_made: bool) -> None:
+def test_a_recording_that_is_no_faster_is_dropped(
+    seconds: list[float], is_made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python is done at once, and the device a second later."""
+    monkeypatch.setattr(recording, "BEHIND", math.inf)
     left = list(seconds)
 
     class Timed(Idle):
         def behind(self) -> float:
-            return 1.0 if recorder.holds_memory else 0.0
+            return 1.0
 
         def seconds(self, run: Any) -> float:
             assert len(run()) == 2
@@ -74,3 +83,71 @@ def test_a_room_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Room, "behind", lambda self: order.append("device"))
     assert room.seconds(lambda: order.append("run")) >= 0
     assert order == ["run", "device"]
+
+
+@pytest.mark.parametrize("needed", [10**6, 10**10])
+def test_what_needs_much_memory_is_not_recorded(needed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    Counting.replays, asked = 0, []
+
+    def allocated(device: torch.device) -> int:
+        asked.append(1)
+        return 10**12 + needed * (len(asked) > 1)
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", allocated)
+    record_by(Counting, monkeypatch)
+    model = tiny.bert()
+    conserva.relevance(model, tiny.tokens(), 1)
+    assert not asked  # the first pass makes things that stay
+    for seed in range(OFTEN + 3):
+        conserva.relevance(model, tiny.tokens(seed=seed), 1)
+    assert bool(Counting.replays) == (needed < Idle.most_bytes)
+    assert len(asked) == 2  # before the second pass, and in the middle of it
+
+
+def test_an_allocator_that_does_not_tell_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: torch.device) -> int:
+        raise RuntimeError("does not yet support getDeviceStats")
+
+    Counting.replays = 0
+    record_by(Counting, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", refuse)
+    model = tiny.bert()
+    for seed in range(OFTEN + 3):
+        conserva.relevance(model, tiny.tokens(seed=seed), 1)
+    assert Counting.replays
+
+
+def test_memory_is_what_lay_there_at_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    lying = iter([100, 150, 400, 200])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: next(lying))
+    with Weighing(torch.device("cpu")) as weighing:
+        for _ in range(3):
+            weigh()
+    weigh()  # nobody asks any more
+    assert weighing.bytes == 300
+
+
+def test_the_faster_of_two_plain_passes_counts() -> None:
+    """At once when it is recorded; nine seconds until the device is done when it is compared."""
+    behind = iter([0.0, 9.0])
+
+    class Uneven(Idle):
+        def behind(self) -> float:
+            return next(behind)
+
+        def seconds(self, run: Any) -> float:
+            return 1.0
+
+    recorder = Recorder(GPU, room=Uneven, record=Tape)
+    assert not any(stream(recorder, 9))
+
+
+def test_shapes_that_fail_are_not_counted_for_ever() -> None:
+    def fails(inputs: Any) -> Any:
+        raise ValueError("no")
+
+    recorder = Recorder(GPU, room=Idle, record=Tape)
+    for i in range(MOST_SHAPES + 9):
+        with pytest.raises(ValueError, match="no"):
+            recorder.run(i, {"x": torch.zeros(1)}, fails)
+    assert len(recorder._shapes) <= MOST_SHAPES

@@ -7,10 +7,12 @@ numbers as the plain computation on a batch that it was not made of: bit for bit
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from .cuda_graph import Compute, Graph, Room, copied
 from .operations.remembered import Remembered
+from .weighing import Weighing
 
 Vary: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
@@ -57,6 +60,19 @@ class Recording(Protocol):
         """Return what the computation makes of the inputs."""
 
 
+@dataclass
+class _Shape:
+    """What is known of batches of one shape."""
+
+    came: int = 0
+    is_unfit: bool = False
+    passes: Remembered = field(default_factory=Remembered)
+    bytes: int | None = None
+    """What a pass keeps on the device; None before one was weighed."""
+    seconds: float = math.inf
+    """How long a plain pass takes, until the device is done."""
+
+
 class Recorder:
     """Batches on one device: those of a shape that comes often are replayed."""
 
@@ -75,11 +91,9 @@ class Recorder:
         """
         self._device, self._record, self._make_room = device, record, room
         self._rounding, self._vary = rounding, vary
-        self._came: Counter[Hashable] = Counter()
-        self._unfit: set[Hashable] = set()
+        self._shapes: dict[Hashable, _Shape] = {}
         self._waiting: dict[Hashable, tuple[Recording, Mapping[str, Tensor]]] = {}
         self._trusted: dict[Hashable, Recording] = {}
-        self._seen: defaultdict[Hashable, Remembered] = defaultdict(Remembered)
         self.notes: dict[Hashable, Any] = {}
         """What whoever computes wants to keep for as long as there are recordings."""
         self.is_recording = False
@@ -104,26 +118,26 @@ class Recorder:
         if self._gave_up:
             return compute(inputs), False
 
-        seen = self._seen[key]
+        shape = self._shape(key)
 
         def noted(given: Mapping[str, Tensor]) -> Sequence[Tensor]:
-            with seen.during():
+            with shape.passes.during():
                 return compute(given)
 
+        # Once, and not the first, which makes things that stay.
+        weighing = Weighing(self._device) if shape.came and shape.bytes is None else None
         start = time.perf_counter()
-        with seen.during(self._device if seen.bytes is None and self._came[key] else None):  # once, not in haste
-            found = compute(inputs)
+        with weighing or contextlib.nullcontext():
+            found = noted(inputs)
         took = time.perf_counter() - start
         with self._lock:
-            if len(self._came) == MOST_SHAPES:
-                self._came.clear()
-                self._unfit.clear()
-                self._seen.clear()
-            self._came[key] += 1
+            shape.came += 1
+            if weighing is not None:
+                shape.bytes = weighing.bytes
             if key in self._waiting:
-                self._compare(key, noted, inputs, found, took, 0.0 if cautious else self._rounding)
-            elif self._is_worth(key) and not (cautious and others_at_work()):
-                self._make(key, seen, noted, inputs, took, cautious)
+                self._compare(key, shape, noted, inputs, found, took, 0.0 if cautious else self._rounding)
+            elif self._is_worth(key, shape) and not (cautious and others_at_work()):
+                self._make(key, shape, noted, inputs, took, cautious)
         return found, False
 
     @staticmethod
@@ -145,26 +159,31 @@ class Recorder:
         """Forget a recording whose own checks failed where the plain computation's do not."""
         with self._lock:
             self._trusted.pop(key, None)
-            self._refuse(key)
+            self._refuse(key, self._shape(key))
 
     def drop(self) -> None:
         """Forget all recordings, for the memory that they hold, and make no more."""
         with self._lock:
             self._trusted, self._waiting, self._room, self._held, self._gave_up = {}, {}, None, 0, True
             self.notes.clear()
-            self._came.clear()
-            self._unfit.clear()
-            self._seen.clear()
+            self._shapes.clear()
 
-    def _is_worth(self, key: Hashable) -> bool:
+    def _shape(self, key: Hashable) -> _Shape:
+        """Return what is known of a shape."""
+        with self._lock:
+            if key not in self._shapes and len(self._shapes) >= MOST_SHAPES:
+                self._shapes.clear()
+            return self._shapes.setdefault(key, _Shape())
+
+    def _is_worth(self, key: Hashable, shape: _Shape) -> bool:
         """Return whether to think about a recording."""
-        if self._came[key] <= AFTER or self._gave_up or key in self._trusted or key in self._unfit:
+        if shape.came <= AFTER or shape.is_unfit or self._gave_up or key in self._trusted:
             return False
         return len(self._trusted) + len(self._waiting) < MOST
 
-    def _refuse(self, key: Hashable) -> None:
+    def _refuse(self, key: Hashable, shape: _Shape) -> None:
         """Record this no more. Torch keeps the memory for the other recordings, if there are any."""
-        self._unfit.add(key)
+        shape.is_unfit = True
         self.notes.pop(key, None)
         if not self.holds_memory:
             self._held = 0
@@ -172,7 +191,7 @@ class Recorder:
     def _make(
         self,
         key: Hashable,
-        seen: Remembered,
+        shape: _Shape,
         compute: Compute,
         inputs: Mapping[str, Tensor],
         took: float,
@@ -185,19 +204,21 @@ class Recorder:
         """
         try:
             self._room = self._room or self._make_room(self._device)
+            behind = self._room.behind()
+            shape.seconds = took + behind
             # Recordings share memory: a new one takes what it needs beyond that of the others.
-            needed = max(seen.bytes or 0, self._held)
-            if self._room.behind() > BEHIND * took or needed > self._room.most_bytes:
-                self._refuse(key)
+            needed = max(shape.bytes or 0, self._held)
+            if behind > BEHIND * took or needed > self._room.most_bytes:
+                self._refuse(key, shape)
                 return
             with _one_at_a_time:
                 self.is_recording = True
                 recording = self._record(compute, inputs, self._room)
             self._held += recording.bytes
             # Other kernels may give the same numbers for a while.
-            is_another = cautious and not seen.recorded_as_before
+            is_another = cautious and not shape.passes.recorded_as_before
             if is_another or self._held > self._room.most_bytes:
-                self._refuse(key)
+                self._refuse(key, shape)
             else:
                 self._waiting[key] = (recording, copied(inputs))
         except Exception:
@@ -208,17 +229,20 @@ class Recorder:
     def _compare(
         self,
         key: Hashable,
+        shape: _Shape,
         compute: Compute,
         inputs: Mapping[str, Tensor],
         found: Sequence[Tensor],
         took: float,
         rounding: float,
     ) -> None:
-        """Trust a recording that gives what was found on inputs other than its own, and sooner than Python, which took
-        so long; drop one that does not."""
+        """Trust a recording that gives what was found on inputs other than its own, and sooner; drop one that does not.
+
+        Python took so long to launch what was found.
+        """
         recording, own = self._waiting[key]
         try:
-            took += self._room.behind()
+            limit = WORTH * min(shape.seconds, took + self._room.behind())
             if _are_equal(inputs, own):  # one that knows nothing but these would agree too
                 inputs = inputs if self._vary is None else self._vary(inputs)
                 if _are_equal(inputs, own):
@@ -226,7 +250,7 @@ class Recorder:
                 found = compute(inputs)
             pairs = zip(found, recording.replay(inputs), strict=True)
             is_good = all(_are_the_same(one, other, rounding) for one, other in pairs) and any(
-                self._room.seconds(lambda: recording.replay(inputs)) <= WORTH * took for _ in range(TRIES)
+                self._room.seconds(lambda: recording.replay(inputs)) <= limit for _ in range(TRIES)
             )
         except Exception:  # out of memory, say: what was found stands
             self.drop()
@@ -235,7 +259,7 @@ class Recorder:
         if is_good:
             self._trusted[key] = recording
         else:
-            self._refuse(key)  # other kernels were chosen, or it does not follow its inputs, or does not pay
+            self._refuse(key, shape)  # other kernels were chosen, or it does not follow its inputs, or does not pay
 
 
 _one_at_a_time = threading.Lock()

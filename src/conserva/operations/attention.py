@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import Error
 from .live import frozen, live, scale_gradient
-from .remembered import as_before, weigh
+from .remembered import as_before
 from .value_only import attend, repeated
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 def softmax(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read a softmax, or the logarithm of its denominator. The products around it are read as matrix products."""
     context.coverage.attention_seen = True
-    weigh()
     freeze = live(input) and context.meet("attention", function) == "freeze"
     return function(frozen(input) if freeze else input, *args, **kwargs)
 

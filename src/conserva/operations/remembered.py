@@ -26,20 +26,15 @@ class Remembered:
         self._saw: list[bool | None] = []
         self.recorded_as_before = True
         """Whether the last recording saw in every call what the pass before it saw."""
-        self.bytes: int | None = None
-        """What lay on the device at the calls of a pass, at the most, beside what was there before it."""
 
     @contextlib.contextmanager
-    def during(self, weighed_on: torch.device | None = None) -> Iterator[None]:
-        """Note the calls inside, or, in a recording, answer by what was noted. If asked, weigh a device."""
-        before = _bytes_on(weighed_on)
-        _here.calls = calls = _Calls(self._saw, weighed_on)
+    def during(self) -> Iterator[None]:
+        """Note the calls inside, or, in a recording, answer by what was noted."""
+        _here.calls = calls = _Calls(self._saw)
         try:
             yield
         finally:
             _here.calls = None
-        if weighed_on is not None:
-            self.bytes = calls.most_bytes - before
         if is_recording():
             self.recorded_as_before = calls.see == self._saw
         else:
@@ -49,27 +44,19 @@ class Remembered:
 class _Calls:
     """The calls of one pass."""
 
-    def __init__(self, before: Sequence[bool | None], weighed_on: torch.device | None) -> None:
+    def __init__(self, before: Sequence[bool | None]) -> None:
         self.see: list[bool | None] = []
-        self.most_bytes = 0
-        self._weighed_on = weighed_on
         self._before = iter(before)
         self._checked: list[tuple[Tensor, bool]] = []
 
     def next_call(self, query: Any, key: Any, mask: Any, is_causal: bool) -> tuple[Any, bool]:
         """Return what the next call sees."""
-        self.weigh()
         if is_recording():
             was_causal = next(self._before, None)
             if was_causal is not None and isinstance(mask, Tensor) and mask.dtype == torch.bool:
                 mask, is_causal = self._as_it_was(query, key, mask, was_causal)
         self.see.append(is_causal if mask is None else None)
         return mask, is_causal
-
-    def weigh(self) -> None:
-        """Look how much lies on the device."""
-        if self._weighed_on is not None:
-            self.most_bytes = max(self.most_bytes, _bytes_on(self._weighed_on))
 
     def _as_it_was(self, query: Tensor, key: Tensor, mask: Tensor, was_causal: bool) -> tuple[Tensor | None, bool]:
         """Leave away a mask that the same call did without before."""
@@ -90,24 +77,9 @@ def as_before(query: Any, key: Any, mask: Any, is_causal: bool) -> tuple[Any, bo
     return (mask, is_causal) if calls is None else calls.next_call(query, key, mask, is_causal)
 
 
-def weigh() -> None:
-    """Look how much lies on the device, if someone asked for it."""
-    calls: _Calls | None = getattr(_here, "calls", None)
-    if calls is not None:
-        calls.weigh()
-
-
 def is_recording() -> bool:
     """Return whether a CUDA graph is being recorded."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-def _bytes_on(device: torch.device | None) -> int:
-    """Return how much lies on a device; nothing, as far as anyone knows, where an allocator does not tell."""
-    try:
-        return 0 if device is None else torch.cuda.memory_allocated(device)
-    except RuntimeError:
-        return 0
 
 
 _here = threading.local()
