@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nested import nested_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -39,10 +44,9 @@ def _autocast() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _precision() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.conv.fp32_precision, before = "ieee", torch.backends.cudnn.conv.fp32_precision
     yield
-    torch.set_float32_matmul_precision(before)
+    torch.backends.cudnn.conv.fp32_precision = before
 
 
 @pytest.mark.parametrize(
@@ -158,11 +162,24 @@ def test_a_model_that_changes_with_every_call_is_given_up() -> None:
 SWITCHES: dict[str, tuple[Any, Any, Any]] = {
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype, torch.float64),
     "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
-    "tf32": (
-        lambda: torch.backends.cudnn.allow_tf32,
-        lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
-        False,
+    "order of kernels": (torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order, [2, 1, 0, 3, 4]),
+    "half sums": (
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+        True,
     ),
+    **{
+        name: (partial(getattr, holder, name), partial(setattr, holder, name), value)
+        for holder, name, value in (
+            (torch.backends.cudnn, "allow_tf32", False),
+            (torch.backends.cudnn, "deterministic", True),
+            (torch.backends.cudnn, "benchmark", True),
+            (torch.backends.cudnn, "enabled", False),
+            (torch.backends.cuda.matmul, "allow_fp16_accumulation", True),
+            (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+            (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
+        )
+    },
 }
 
 
@@ -176,6 +193,21 @@ def test_so_is_one_under_switches_that_are_set(switch: str, monkeypatch: pytest.
         assert kept.recorded(model) not in (before, None)
     finally:
         write(was)
+    assert kept.recorded(model) == before
+
+
+@pytest.mark.parametrize("switch", ["backends", "backends.cuda.matmul", "backends.cudnn.conv", "backends.cudnn.rnn"])
+def test_torch_may_be_told_of_precision_in_its_new_way(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model, holder = tiny.bert(), attrgetter(switch)(torch)
+    was = holder.fp32_precision
+    before = kept.recorded(model)
+    holder.fp32_precision = "ieee"
+    try:
+        assert kept.recorded(model) not in (before, None)
+        conserva.relevance(model, tiny.tokens(), 0)
+    finally:
+        holder.fp32_precision = was
     assert kept.recorded(model) == before
 
 
@@ -217,6 +249,24 @@ def test_a_model_that_left_the_device_has_no_recordings(monkeypatch: pytest.Monk
     assert model not in kept._of_models
 
 
+def test_weights_that_come_back_to_where_they_were_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    first = next(model.parameters())
+    before = kept.recorded(model)
+    assert before is not None
+    place, numbers = first.data_ptr(), first.detach().clone()
+    memory = bytearray(first.nbytes)  # the same place, whoever lies there
+    for _ in range(2):
+        first.data = torch.frombuffer(memory, dtype=torch.float32).view_as(numbers).copy_(numbers)
+        assert first.data_ptr() != place
+        found = kept.recorded(model)
+        assert found is not None
+        assert found.recorder is not before.recorder
+        before = found
+        assert kept.recorded(model) == before
+
+
 def test_settings_that_can_be_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Name(str):
         __hash__ = None  # type: ignore[assignment]
@@ -225,6 +275,29 @@ def test_settings_that_can_be_compared_with_nothing(monkeypatch: pytest.MonkeyPa
     model = tiny.bert()
     model.bert.title = Name("x")
     assert kept.recorded(model) is None
+
+
+class Odd(dict[str, int]):
+    """Names that cannot be listed."""
+
+    def keys(self) -> Any:
+        raise KeyError("not now")
+
+
+def dead() -> Any:
+    """Return what stands for an object that is gone."""
+    return weakref.proxy(Odd())
+
+
+@pytest.mark.parametrize("make", [Odd, dead], ids=["names", "proxy"])
+def test_a_model_that_cannot_be_looked_at_runs_as_always(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    vars(model.bert)["odd"] = make()
+    assert kept.recorded(model) is None
+    expected = conserva.relevance(model, tiny.tokens(), 0, replay=False)
+    for _ in range(AFTER + 3):
+        assert torch.equal(conserva.relevance(model, tiny.tokens(), 0).scores(), expected.scores())
 
 
 @pytest.mark.parametrize(
@@ -236,3 +309,29 @@ def test_recorded_are_models_on_a_gpu_by_a_torch_that_refuses_what_it_cannot_rep
     monkeypatch.setattr(kept, "OLDEST", oldest)
     model: Any = SimpleNamespace(parameters=lambda: iter([SimpleNamespace(is_cuda=is_cuda)]))
     assert kept._may_be_recorded(model) == may_be
+
+
+class Edged(nn.Module):
+    """A model that takes more than rows and columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tiny.bert()
+
+    def forward(self, input_ids: Tensor, edges: Tensor) -> Tensor:
+        scores: Tensor = self.inner(input_ids=input_ids).logits
+        weight = edges.to_dense().sum() if edges.is_sparse else sum(one.sum() for one in edges.unbind())
+        return scores * weight
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("is_sparse", [True, False], ids=["sparse", "nested"])
+def test_what_is_sparse_or_nested_is_not_recorded(is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model, ones = Edged().eval(), torch.ones(2, 2, dtype=torch.long)
+    edges = ones.to_sparse() if is_sparse else nested_tensor([ones, ones])
+    for seed in range(AFTER + 4):
+        given = {"input_ids": tiny.tokens(batch=2, seed=seed)["input_ids"], "edges": edges}
+        expected = conserva.relevance(model, given, 1, replay=False).scores("input_ids")
+        assert torch.equal(conserva.relevance(model, given, 1).scores("input_ids"), expected)
+    assert model not in kept._of_models

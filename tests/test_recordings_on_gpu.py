@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -223,6 +224,62 @@ def test_memory_goes_with_the_model() -> None:
     del model
     gc.collect()
     assert gone() is None
+
+
+def test_memory_goes_with_the_weights() -> None:
+    model, reserved = bert(), []
+    for _ in range(4):
+        model.to(DEVICE)
+        assert replayed(model)
+        recorder = kept._of_models[model].recorder
+        model.cpu()
+        assert not recorder.holds_memory
+        gc.collect()
+        torch.cuda.empty_cache()
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[3] == reserved[1]  # what libraries keep, they keep once
+
+
+@functools.lru_cache(maxsize=2)
+def table(size: int) -> Tensor:
+    """Return what a library keeps for the last two sizes that it met."""
+    return torch.full((1,), 1.0 + size, device=DEVICE)
+
+
+class Tabled(nn.Module):
+    """A model that reads from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = bert()
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        scores: Tensor = self.inner(input_ids=input_ids).logits
+        return scores * table(input_ids.shape[1])
+
+
+def test_a_recording_goes_with_a_table_that_it_reads() -> None:
+    model = Tabled().eval()
+    for length, is_kept in ((16, True), (17, True), (18, False)):
+        for seed in range(OFTEN):
+            given = {"input_ids": tokens(seed, length=length)["input_ids"]}
+            expected = conserva.relevance(model, given, 1, replay=False)
+            assert are_equal(conserva.relevance(model, given, 1), expected)
+        sizes = {key[-1][0][1][1] for key in kept._of_models[model].recorder._trusted}
+        assert length in sizes
+        assert (16 in sizes) == is_kept
+    junk = torch.full((1000,), 7.0, device=DEVICE)  # where the table was, perhaps
+    assert replayed(model, lambda seed: {"input_ids": tokens(seed)["input_ids"]})
+    del junk
+
+
+def test_a_recording_reads_weights_and_buffers_alone() -> None:
+    model = bert()
+    assert replayed(model)
+    [reads] = kept._of_models[model].recorder._reads.values()
+    known = {x.untyped_storage()._cdata for x in (*model.parameters(), *model.buffers())}
+    assert set(reads._others) <= known
+    assert len(reads._others) >= len(list(model.parameters()))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
+import re
+import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 
 import tiny
 from conserva import kept, state
-from conserva.state import FEW, LARGEST_ARRAY, State, serial_number
+from conserva.state import DEEPEST, FEW, LARGEST_ARRAY, LONGEST, State, serial_number
 from test_recording import Tape, record_by
 
 
@@ -46,6 +49,38 @@ class Wraps(Tensor):
         raise NotImplementedError
 
 
+class Turned:
+    """An object with a method that looks at what it holds."""
+
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.by * x
+
+
+def turned(options: dict[str, float]) -> Callable[[Tensor], Tensor]:
+    """Return a function that looks at what it was made of."""
+    return lambda x: options["by"] * x
+
+
+def of_a_script(source: str, **names: Any) -> Any:
+    """Return what a script calls `made`, beside other global names."""
+    names["__name__"] = state.SCRIPT
+    exec(source, names)
+    return names["made"]
+
+
+SCRIPT_CLASS = """
+class made(nn.Linear):
+    def forward(self, x):
+        return [helper(one) for one in x]
+
+def helper(x):
+    return by["by"] * x
+"""
+
+
 def model() -> Any:
     """Return a model whose modules hold all sorts of things."""
     made: Any = tiny.bert()
@@ -65,6 +100,15 @@ def model() -> Any:
     bert.method = MethodType(lambda own: 1, bert)
     bert.hidden, bert.brackets, bert.long = [nn.Linear(2, 2)], [[1, (2,)]], torch.ones(FEW + 1)
     bert.encoder.layer.append(bert.encoder.layer[0])
+    bert.closure, bert.bound, bert.arguments = (
+        turned({"by": 1.0}),
+        Turned(1.0).forward,
+        functools.partial(max, [1], k=[1]),
+    )
+    bert.defaults = of_a_script("def made(x, y=[1], *, z=[1]): return x")
+    bert.scripted = of_a_script(SCRIPT_CLASS, by={"by": 1.0}, nn=nn)(2, 2)
+    bert.labels, bert.deep = {i: str(i) for i in range(LONGEST + 1)}, {"a": {"b": {"c": {"d": {"e": 1}}}}}
+    bert.own = type("Own", (nn.Linear,), {"by": 1.0, "forward": lambda own, x: x})(2, 2)
     return made
 
 
@@ -119,6 +163,19 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a weight of a module in a list": lambda made: setattr(
         made.bert.hidden[0], "weight", nn.Parameter(torch.ones(2, 2))
     ),
+    "what a function was made of": lambda made: made.bert.closure.__closure__[0].cell_contents.update(by=2.0),
+    "an object behind a method": lambda made: setattr(made.bert.bound.__self__, "by", 2.0),
+    "an argument of a function": lambda made: made.bert.arguments.args[0].append(2),
+    "an argument by name": lambda made: made.bert.arguments.keywords["k"].append(2),
+    "a default": lambda made: made.bert.defaults.__defaults__[0].append(2),
+    "a default by name": lambda made: made.bert.defaults.__kwdefaults__["z"].append(2),
+    "a global name of a script": lambda made: type(made.bert.scripted).forward.__globals__.update(by={"by": 2.0}),
+    "what it stands for": lambda made: type(made.bert.scripted).forward.__globals__["by"].update(by=2.0),
+    "one of many labels": lambda made: made.bert.labels.update({7: "eight"}),
+    "the type of one of many labels": lambda made: made.bert.labels.update({7: 7}),
+    "what lies deep": lambda made: made.bert.deep["a"]["b"]["c"]["d"].update(e=2),
+    "the forward of a class": lambda made: setattr(type(made.bert.own), "forward", lambda own, x: 2 * x),
+    "what a class holds": lambda made: setattr(type(made.bert.own), "by", 2.0),
     "a hook on a module in a list": lambda made: made.bert.hidden[0].register_forward_hook(lambda *_: None),
 }
 
@@ -170,9 +227,61 @@ def test_objects_that_hold_each_other_come_to_an_end() -> None:
     made: Any = nn.Linear(2, 2)
     made.first, made.second = SimpleNamespace(), SimpleNamespace()
     made.first.other, made.second.other, made.itself = made.second, made.first, made
+    assert State(made).settings == State(made).settings
     made.circle = []
     made.circle.append(made.circle)
-    assert State(made).settings == State(made).settings
+    assert State(made).settings != State(made).settings  # no end to look at
+
+
+def is_the_same_again(held: Any) -> bool:
+    """Return whether a model that holds something is what it was, as long as nothing is changed."""
+    made: Any = nn.Linear(2, 2)
+    made.held = held
+    return State(made).settings == State(made).settings
+
+
+def nested(depth: int) -> Any:
+    """Return objects in objects; the last holds no plain value."""
+    made = SimpleNamespace(inner=torch.ones(3))
+    for _ in range(depth):
+        made = SimpleNamespace(inner=made)
+    return made
+
+
+def test_what_lies_too_deep_is_another_every_time() -> None:
+    assert is_the_same_again(nested(DEEPEST - 1))
+    assert not is_the_same_again(nested(DEEPEST))
+    far = nested(DEEPEST)
+    assert is_the_same_again([far, far.inner.inner])  # from there it is near enough
+    assert not is_the_same_again([far.inner.inner, nested(DEEPEST)])
+
+
+def test_what_is_too_long_and_not_plain_is_another_every_time() -> None:
+    assert is_the_same_again([(1,)] * LONGEST)
+    assert not is_the_same_again([(1,)] * (LONGEST + 1))
+
+
+class Object:
+    """Something to hold."""
+
+
+def unfinished() -> Any:
+    """Return a function that looks for a name which is not there yet."""
+
+    def found() -> Any:
+        return later
+
+    return found
+    later = 1
+
+
+@pytest.mark.parametrize(
+    "held",
+    [np, torch.nn.functional, logging.getLogger("a.b"), Object, len, threading.Lock(), re.compile("a"), unfinished()],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_models_hold_is_the_same_again(held: Any) -> None:
+    assert is_the_same_again(held)
 
 
 def test_a_twin_has_weights_of_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +61,7 @@ class Room:
     """Where the graphs of one recorder are made and replayed: one after the other, so that they share their memory."""
 
     def __init__(self, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = _stream(device)
         self.pool = torch.cuda.graph_pool_handle()
         self.most_bytes = MOST_MEMORY * torch.cuda.get_device_properties(device).total_memory
         self._lock, self._last = threading.Lock(), torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -88,6 +89,12 @@ class Room:
                 yield
             finally:
                 self._last.record(stream)
+
+
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Return where graphs are made, one at a time: a library keeps memory for every stream that it ever ran on."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Hashable, Iterator
+from operator import attrgetter
 from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -22,7 +23,7 @@ from torch.utils._device import DeviceContext
 
 from .operations.remembered import is_recording
 from .recording import Recorder, varied
-from .state import HOOKS, State
+from .state import HOOKS, State, life_of
 
 OLDEST = "2.11"
 """The first torch that refuses to record what a replay would read from memory of the host that is long gone."""
@@ -66,21 +67,23 @@ class Kept:
 def recorded(model: nn.Module) -> Recorded | None:
     """Return where a model is recorded.
 
-    None where it cannot be, on several devices, without a GPU or in float16; or where someone watches it run.
+    None where it cannot be, on several devices, without a GPU or in float16; where someone watches it run; or where
+    nobody can tell what it is at the moment.
     """
     if not _may_be_recorded(model):
         _of_models.pop(model, None)  # it lay on a GPU once, perhaps
         return None
     if _is_watched():
         return None
-    state = State(model)
+    try:
+        state = State(model)
+        settings = (*_switches(), *state.settings)
+        key = (life_of(next(model.parameters())), *state.weights)  # weights may come back to where they were
+        hash(settings)
+    except Exception:  # things that models hold may answer as they like; some can be compared with nothing
+        return None
     device = _device_of(state.parts)
     if device is None or any(map(_watches, state.hooks)):
-        return None
-    key, settings = tuple(state.weights), (*_switches(), *state.settings)
-    try:
-        hash(settings)
-    except TypeError:  # something that can be compared with nothing
         return None
     kept = _of_models.get(model)
     if kept is None or kept.weights != key:
@@ -122,13 +125,44 @@ def _switches() -> Iterator[Hashable]:
     """Yield what decides, beside a model, which kernels run."""
     yield torch.get_default_dtype()
     yield torch.get_default_device()
-    yield torch.get_float32_matmul_precision()
-    yield torch.are_deterministic_algorithms_enabled()
     yield torch.is_inference_mode_enabled()
-    cuda: Any = torch.backends.cuda
-    yield from (cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    yield from (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
-    yield cuda.cudnn_sdp_enabled()
+    yield torch.are_deterministic_algorithms_enabled()
+    for name in _SWITCHES:
+        yield _turned(name)
+    yield tuple(torch._C._get_sdp_priority_order())
 
+
+def _turned(name: str) -> Hashable:
+    """Return how a switch is turned; None where torch has none, or tells by another: it has two sets, old and new."""
+    try:
+        found = attrgetter(name)(torch)
+        return found() if callable(found) else found  # type: ignore[no-any-return]
+    except (AttributeError, RuntimeError):
+        return None
+
+
+_SWITCHES = (
+    "get_float32_matmul_precision",
+    "backends.fp32_precision",
+    "backends.cuda.flash_sdp_enabled",
+    "backends.cuda.mem_efficient_sdp_enabled",
+    "backends.cuda.math_sdp_enabled",
+    "backends.cuda.cudnn_sdp_enabled",
+    "backends.cuda.fp16_bf16_reduction_math_sdp_allowed",
+    "backends.cuda.preferred_blas_library",
+    "backends.cuda.preferred_linalg_library",
+    "backends.cuda.matmul.allow_tf32",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_accumulation",
+    "backends.cuda.matmul.fp32_precision",
+    "backends.cudnn.enabled",
+    "backends.cudnn.benchmark",
+    "backends.cudnn.deterministic",
+    "backends.cudnn.allow_tf32",
+    "backends.cudnn.fp32_precision",
+    "backends.cudnn.conv.fp32_precision",
+    "backends.cudnn.rnn.fp32_precision",
+)
 
 _of_models: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()

@@ -11,6 +11,7 @@ import contextlib
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from .cuda_graph import Compute, Graph, Room, copied
 from .operations.remembered import Remembered
+from .reads import Reads
 from .weighing import Weighing
 
 Vary: TypeAlias = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
@@ -94,6 +96,8 @@ class Recorder:
         self._shapes: dict[Hashable, _Shape] = {}
         self._waiting: dict[Hashable, tuple[Recording, Mapping[str, Tensor]]] = {}
         self._trusted: dict[Hashable, Recording] = {}
+        self._reads: dict[Hashable, Reads] = {}
+        """What each recording reads, and goes with."""
         self.notes: dict[Hashable, Any] = {}
         """What whoever computes wants to keep for as long as there are recordings."""
         self.is_recording = False
@@ -134,8 +138,9 @@ class Recorder:
             shape.came += 1
             if weighing is not None:
                 shape.bytes = weighing.bytes
-            if key in self._waiting:
-                self._compare(key, shape, noted, inputs, found, took, 0.0 if cautious else self._rounding)
+            waiting = self._waiting.get(key)
+            if waiting is not None:
+                self._compare(key, shape, *waiting, noted, inputs, found, took, 0.0 if cautious else self._rounding)
             elif self._is_worth(key, shape) and not (cautious and others_at_work()):
                 self._make(key, shape, noted, inputs, took, cautious)
         return found, False
@@ -143,7 +148,9 @@ class Recorder:
     @staticmethod
     def key(what: Hashable, inputs: Mapping[str, Tensor], cautious: bool) -> Hashable:
         """Return what a recording is looked up by, and its notes."""
-        return (what, cautious, tuple((name, x.shape, x.dtype) for name, x in inputs.items()))
+        # Other kernels may read numbers that lie in another order.
+        forms = tuple((name, x.shape, x.dtype, x.is_contiguous() or x.stride()) for name, x in inputs.items())
+        return (what, cautious, forms)
 
     @property
     def gave_up(self) -> bool:
@@ -158,13 +165,12 @@ class Recorder:
     def distrust(self, key: Hashable) -> None:
         """Forget a recording whose own checks failed where the plain computation's do not."""
         with self._lock:
-            self._trusted.pop(key, None)
             self._refuse(key, self._shape(key))
 
     def drop(self) -> None:
         """Forget all recordings, for the memory that they hold, and make no more."""
         with self._lock:
-            self._trusted, self._waiting, self._room, self._held, self._gave_up = {}, {}, None, 0, True
+            self._trusted, self._waiting, self._reads, self._room, self._gave_up = {}, {}, {}, None, True
             self.notes.clear()
             self._shapes.clear()
 
@@ -182,11 +188,13 @@ class Recorder:
         return len(self._trusted) + len(self._waiting) < MOST
 
     def _refuse(self, key: Hashable, shape: _Shape) -> None:
-        """Record this no more. Torch keeps the memory for the other recordings, if there are any."""
+        """Record this no more, and let go of a recording, if there is one. Torch keeps the memory for the others.
+
+        Another thread may be about to trust it: what waits goes first.
+        """
         shape.is_unfit = True
-        self.notes.pop(key, None)
-        if not self.holds_memory:
-            self._held = 0
+        for held in (self._waiting, self._trusted, self._reads, self.notes):
+            held.pop(key, None)
 
     def _make(
         self,
@@ -203,7 +211,8 @@ class Recorder:
         place for two.
         """
         try:
-            self._room = self._room or self._make_room(self._device)
+            if self._room is None or not self.holds_memory:  # torch fills no place anew that was left
+                self._room, self._held = self._make_room(self._device), 0
             behind = self._room.behind()
             shape.seconds = took + behind
             # Recordings share memory: a new one takes what it needs beyond that of the others.
@@ -211,16 +220,19 @@ class Recorder:
             if behind > BEHIND * took or needed > self._room.most_bytes:
                 self._refuse(key, shape)
                 return
+            reads = Reads(self._device)
             with _one_at_a_time:
                 self.is_recording = True
-                recording = self._record(compute, inputs, self._room)
+                recording = self._record(reads.followed(compute), inputs, self._room)
             self._held += recording.bytes
             # Other kernels may give the same numbers for a while.
             is_another = cautious and not shape.passes.recorded_as_before
             if is_another or self._held > self._room.most_bytes:
                 self._refuse(key, shape)
-            else:
-                self._waiting[key] = (recording, copied(inputs))
+                return
+            self._waiting[key], self._reads[key] = (recording, copied(inputs)), reads
+            if not reads.watch(_refusal(self, key, shape)):
+                self._refuse(key, shape)
         except Exception:
             self.drop()
         finally:
@@ -230,6 +242,8 @@ class Recorder:
         self,
         key: Hashable,
         shape: _Shape,
+        recording: Recording,
+        own: Mapping[str, Tensor],
         compute: Compute,
         inputs: Mapping[str, Tensor],
         found: Sequence[Tensor],
@@ -240,7 +254,6 @@ class Recorder:
 
         Python took so long to launch what was found.
         """
-        recording, own = self._waiting[key]
         try:
             limit = WORTH * min(shape.seconds, took + self._room.behind())
             if _are_equal(inputs, own):  # one that knows nothing but these would agree too
@@ -255,14 +268,27 @@ class Recorder:
         except Exception:  # out of memory, say: what was found stands
             self.drop()
             return
-        del self._waiting[key]
-        if is_good:
-            self._trusted[key] = recording
-        else:
+        if not is_good:
             self._refuse(key, shape)  # other kernels were chosen, or it does not follow its inputs, or does not pay
+            return
+        self._trusted[key] = recording
+        if self._waiting.pop(key, None) is None:  # what it reads was let go of just now
+            self._trusted.pop(key, None)
 
 
 _one_at_a_time = threading.Lock()
+
+
+def _refusal(recorder: Recorder, key: Hashable, shape: _Shape) -> Callable[[], None]:
+    """Return what refuses a recording, if its recorder is still there: one that held that would keep it alive."""
+    known = weakref.ref(recorder)
+
+    def refuse() -> None:
+        there = known()
+        if there is not None:
+            there._refuse(key, shape)
+
+    return refuse
 
 
 def others_at_work() -> bool:

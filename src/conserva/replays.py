@@ -34,14 +34,15 @@ def replayed(
 ) -> list[Relevance]:
     """Return what `compute` makes of a call, by a recording where there is one that is trusted.
 
-    `how` tells one way to explain from another. Where it holds more than plain values, or the call does, or the model
-    is not on one GPU, there are no recordings. A cautious one is the same to the bit, and is made while no other thread
-    is at work.
+    `how` tells one way to explain from another. Where it holds more than plain values, or the call does, or tensors
+    that are sparse or nested, or the model is not on one GPU, there are no recordings. A cautious one is the same to
+    the bit, and is made while no other thread is at work.
     """
     way = known(how)
     tensors = {name: x for name, x in _named(call) if isinstance(x, Tensor)}
     rest = known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
-    place = None if way is None or rest is None else recorded(model)
+    is_odd = any(x.layout is not torch.strided or x.is_nested for x in tensors.values())
+    place = None if is_odd or way is None or rest is None else recorded(model)
     if place is None or place.recorder.gave_up:
         return compute(call)
     what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state, _hide_nothing(tensors))
@@ -55,8 +56,7 @@ def _named(call: Inputs) -> list[tuple[str, Any]]:
 
 def _hide_nothing(tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
     """Return for each mask whether it hides nothing: models leave such away, and take other kernels."""
-    masks = [x for name, x in tensors.items() if name.endswith("mask")]
-    return tuple(x.layout is torch.strided and not x.is_nested and bool(x.all()) for x in masks)
+    return tuple(bool(x.all()) for name, x in tensors.items() if name.endswith("mask"))
 
 
 def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:

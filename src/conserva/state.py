@@ -1,15 +1,20 @@
 """What a model is at the moment, as something to compare: where its weights lie, and all that its modules hold else.
 
-What Python objects are like inside is followed some way down; what goes on in a function's own memory is not seen.
+What objects and functions hold is followed some way down, and what lies deeper is another every time. Not seen are the
+global names of a module, which seldom change, as those of a script or a notebook do; and what a class holds beside
+functions and plain values.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
+import logging
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,18 +24,22 @@ from torch import Tensor, nn
 DEEPEST = 5
 """How far into lists, dicts and objects a module's settings are followed."""
 LONGEST = 1000
-"""Of lists and dicts that are longer, only the length is put down."""
+"""Lists and dicts that are longer, and hold more than plain values, are others every time."""
 LARGEST_ARRAY = 2**16
 """Up to how many bytes the numbers of an array are put down; a larger one is another every time."""
 FEW = 16
 """Up to how many elements those of a tensor on the host are put down: a model may read them itself."""
+SCRIPT = "__main__"
+"""Where the functions of a script or a notebook come from."""
 
 _PLAIN = frozenset({
     int, str, float, bool, bytes, complex, range, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
     torch.memory_format, torch.layout,
 })  # fmt: skip
 _SEQUENCES = (list, tuple, set, frozenset, deque)
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_WHOLE = (type, ModuleType, BuiltinFunctionType, logging.Logger)
+"""What is put down as it is, whatever it holds."""
+_NEVER = (-1, None)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _NOT_ASKED = frozenset({
     "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_is_full_backward_hook", *HOOKS,
@@ -50,15 +59,20 @@ class State:
         """Where the parameters lie, and of which type they are."""
         self.hooks: list[Any] = []
         self._waiting, self._modules = [model], {model}
-        self._objects: set[int] = set()
+        self._classes: set[type] = set()
+        self._objects: dict[int, tuple[int, Any]] = {}
+        """How far down each object was followed; and itself, so that no other takes its place meanwhile."""
+        self._too_deep: set[int] = set()
         while self._waiting:
             self._walk(self._waiting.pop())
+        if any(not self._objects[one][0] for one in self._too_deep):  # nor followed from elsewhere
+            self.settings.append(next(_numbers))
 
     def _walk(self, module: nn.Module) -> None:
         own, settings = vars(module), self.settings
         for kind in HOOKS:
             self.hooks += own[kind].values()
-        settings.append(type(module))
+        self._class(type(module))
         for name, one in own["_parameters"].items():
             settings += (name, one is None)
             if one is not None:
@@ -77,6 +91,21 @@ class State:
             elif name not in _NOT_ASKED:
                 settings.append(name)
                 self._describe(value, DEEPEST)
+
+    def _class(self, kind: type) -> None:
+        """Put down a module's class, and once what all its modules have of it: someone may have put another there."""
+        self.settings.append(kind)
+        for one in kind.__mro__:
+            if one in self._classes:
+                continue
+            self._classes.add(one)
+            for name, value in vars(one).items():
+                if type(value) in _PLAIN:
+                    self.settings += (name, type(value), value)
+                elif type(value) is FunctionType:
+                    self.settings += (name, serial_number(value))
+                    if value.__module__ == SCRIPT:
+                        self._describe(value, DEEPEST)
 
     def _part(self, module: nn.Module | None) -> None:
         """Put down which module stands here; it may stand elsewhere too, and is walked over once."""
@@ -99,7 +128,7 @@ class State:
         kind, settings = type(value), self.settings
         if kind in _PLAIN:
             settings += (kind, value)
-        elif id(value) in self._objects:
+        elif self._objects.get(id(value), _NEVER)[0] >= deep:
             settings.append(serial_number(value) if is_told_of(value) else kind)
         elif issubclass(kind, Tensor):
             self._tensor(value)
@@ -113,24 +142,49 @@ class State:
             is_small = value.nbytes <= LARGEST_ARRAY and value.dtype != object
             settings += (kind, value.dtype.str, value.shape, value.tobytes() if is_small else next(_numbers))
         elif issubclass(kind, (Mapping, *_SEQUENCES)):
-            settings += (kind, len(value))
-            if deep and len(value) <= LONGEST:
-                for one in value.items() if issubclass(kind, Mapping) else value:
-                    self._describe(one, deep - 1)
-        elif issubclass(kind, (type, *_FUNCTIONS)):
+            self._container(value, deep)
+        elif issubclass(kind, _WHOLE):
             settings.append(serial_number(value))
         else:
-            held = dict(_inside(value)) if deep else {}
+            held = list(_inside(value))
             # One that tells nobody of its end is what it holds.
             settings.append(kind if held and not is_told_of(value) else serial_number(value))
-            self._objects.add(id(value))
-            for name, one in held.items():
+            self._objects[id(value)] = deep, value
+            if not deep and not _PLAIN.issuperset(type(one) for _, one in held):
+                self._too_deep.add(id(value))
+                return
+            for name, one in held:
                 settings.append(name)
                 self._describe(one, deep - 1)
 
+    def _container(self, value: Any, deep: int) -> None:
+        """Put down what a list holds, or a dict, and in which order."""
+        self.settings += (type(value), len(value))
+        for part in (value.keys(), value.values()) if isinstance(value, Mapping) else (value,):
+            kinds = tuple(map(type, part))
+            if _PLAIN.issuperset(kinds):  # as fast for the names of a hundred thousand classes
+                self.settings += (kinds, tuple(part))
+            elif not deep or len(kinds) > LONGEST:
+                self.settings.append(next(_numbers))
+            else:
+                for one in part:
+                    self._describe(one, deep - 1)
+
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object holds, by name."""
+    """Yield what an object holds, or a function, by name."""
+    if isinstance(value, FunctionType):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty one
+                yield "cell", cell.cell_contents
+        yield from (("defaults", value.__defaults__), ("keywords", value.__kwdefaults__))
+        if value.__module__ == SCRIPT:
+            found = value.__globals__
+            yield from ((name, found[name]) for name in _names(value.__code__) if name in found)
+    elif isinstance(value, MethodType):
+        yield from (("function", value.__func__), ("self", value.__self__))
+    elif isinstance(value, functools.partial):
+        yield from (("function", value.func), ("args", value.args), ("keywords", value.keywords))
     held = getattr(value, "__dict__", None)
     yield from held.items() if isinstance(held, dict) else ()
     for kind in type(value).__mro__:
@@ -138,6 +192,14 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 yield name, getattr(value, name)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names by which a function looks for what is not its own, and those inside it do."""
+    yield from code.co_names
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _names(one)
 
 
 def place_of(x: Tensor) -> tuple[Hashable, ...]:
@@ -149,6 +211,14 @@ def place_of(x: Tensor) -> tuple[Hashable, ...]:
     if not address and x.numel():
         return (serial_number(x),)
     return (address, x.dtype, x.shape, x.stride())
+
+
+def life_of(x: Tensor) -> int:
+    """Return a number for the memory that a tensor lies in; what is taken later, at the same place, has another."""
+    try:
+        return serial_number(x.untyped_storage())
+    except (NotImplementedError, RuntimeError):  # it lies nowhere, and holds others
+        return serial_number(x)
 
 
 def is_told_of(x: Any) -> bool:

@@ -37,7 +37,7 @@ def _bytes_on(device: torch.device) -> int:
     """Return how much lies on a device; nothing, as far as anyone knows, where an allocator does not tell."""
     try:
         return torch.cuda.memory_allocated(device)
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         return 0
 
 
