@@ -124,6 +124,22 @@ def test_one_hears_when_the_first_of_it_is_gone() -> None:
     assert said == [1]
 
 
+@torch.library.custom_op("conserva_tests::scaled", mutates_args=())
+def scaled(x: Tensor) -> Tensor:
+    return x * TABLE
+
+
+def cond(x: Tensor) -> Any:
+    return torch.ops.higher_order.cond(x.sum() > 0, lambda y: y * TABLE, lambda y: y + TABLE, (x,))
+
+
+@pytest.mark.parametrize("compute", [scaled, cond], ids=["an operation of others", "one of functions"])
+def test_what_cannot_be_followed_is_not_watched(compute: Any) -> None:
+    reads = read(compute)
+    assert count(reads) == 0
+    assert not reads.watch(lambda: None)
+
+
 def test_what_is_gone_at_once_is_not_watched() -> None:
     tables = [torch.ones(3)]
     assert not read(lambda x: x * tables.pop()).watch(lambda: None)

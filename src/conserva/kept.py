@@ -48,8 +48,8 @@ class Recorded(NamedTuple):
 class Kept:
     """A model's recorder, for as long as its weights lie where they are, and the states that the model was in."""
 
-    def __init__(self, weights: Hashable, recorder: Recorder) -> None:
-        self.weights, self.recorder = weights, recorder
+    def __init__(self, life: int, weights: Hashable, recorder: Recorder) -> None:
+        self.life, self.weights, self.recorder = life, weights, recorder
         self._states: dict[Hashable, int] = {}
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
@@ -67,29 +67,30 @@ class Kept:
 def recorded(model: nn.Module) -> Recorded | None:
     """Return where a model is recorded.
 
-    None where it cannot be, on several devices, without a GPU or in float16; where someone watches it run; or where
-    nobody can tell what it is at the moment.
+    None where it cannot be, on several devices, without a GPU or in float16; where someone watches it run; where
+    nobody can tell what it is at the moment; or where that failed.
     """
     if not _may_be_recorded(model):
         _of_models.pop(model, None)  # it lay on a GPU once, perhaps
         return None
     if _is_watched():
         return None
+    kept, life = _of_models.get(model), life_of(next(model.parameters()))  # weights may come back to where they were
+    if kept is not None and kept.life == life and kept.recorder.gave_up:
+        return None
     try:
         state = State(model)
-        settings = (*_switches(), *state.settings)
-        key = (life_of(next(model.parameters())), *state.weights)  # weights may come back to where they were
+        weights, settings = tuple(state.weights), (*_switches(), *state.settings)
         hash(settings)
     except Exception:  # things that models hold may answer as they like; some can be compared with nothing
         return None
     device = _device_of(state.parts)
     if device is None or any(map(_watches, state.hooks)):
         return None
-    kept = _of_models.get(model)
-    if kept is None or kept.weights != key:
+    if kept is None or (kept.life, kept.weights) != (life, weights):
         rounding = max(ROUNDING.get(dtype, 0.0) for _, dtype in state.parts)
         vary = varied if hasattr(model, "main_input_name") else None  # as Hugging Face's have
-        kept = _of_models[model] = Kept(key, Recorder(device, rounding=rounding, vary=vary))
+        kept = _of_models[model] = Kept(life, weights, Recorder(device, rounding=rounding, vary=vary))
     return Recorded(kept.recorder, kept.number(settings))
 
 

@@ -17,15 +17,20 @@ from torch.utils._pytree import tree_leaves
 
 from .cuda_graph import Compute
 
+TORCHS_OWN = ("aten", "prims")
+
 
 class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What is read on a device, in computations that are followed, from memory that was not made there."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._device = device
         self._made: set[int] = set()
         self._others: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._sees_all = True
 
     def followed(self, compute: Compute) -> Compute:
         """Return a computation that is followed where it is run; its inputs are its own."""
@@ -38,15 +43,17 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
     def watch(self, gone: Callable[[], object]) -> bool:
-        """Return whether all that was read is still there, and from then on say when the first of it is gone.
+        """Return whether all that was read is known, and there still; from now on say when the first of it is gone.
 
         For as long as this object lives. In which thread, and when, nobody knows: `gone` waits for nothing.
         """
         alive = {at: other() for at, other in self._others.items()}
         self._others = {at: weakref.ref(one, lambda _: gone()) for at, one in alive.items() if one is not None}
-        return len(self._others) == len(alive)
+        return self._sees_all and len(self._others) == len(alive)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # What operations of others read, in a Python of their own, is not seen.
+        self._sees_all &= getattr(function, "namespace", None) in TORCHS_OWN
         is_made_here = function is torch.ops.aten.lift_fresh.default  # by `torch.tensor`, from numbers of Python's
         for one in self._all_storages(() if is_made_here else (args, kwargs)):
             if one._cdata not in self._made:

@@ -1,6 +1,6 @@
 """What a model is at the moment, as something to compare: where its weights lie, and all that its modules hold else.
 
-What objects and functions hold is followed some way down, and what lies deeper is another every time. Not seen are the
+What objects and functions hold is followed some way down; of what lies deeper, which object it is. Not seen are the
 global names of a module, which seldom change, as those of a script or a notebook do; and what a class holds beside
 functions and plain values.
 """
@@ -14,23 +14,23 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .script import function_of, globals_of, is_of_a_script, reached
+
 DEEPEST = 5
 """How far into lists, dicts and objects a module's settings are followed."""
 LONGEST = 1000
-"""Lists and dicts that are longer, and hold more than plain values, are others every time."""
+"""Of lists and dicts that are longer, and hold more than plain values, only which objects these are is put down."""
 LARGEST_ARRAY = 2**16
 """Up to how many bytes the numbers of an array are put down; a larger one is another every time."""
 FEW = 16
 """Up to how many elements those of a tensor on the host are put down: a model may read them itself."""
-SCRIPT = "__main__"
-"""Where the functions of a script or a notebook come from."""
 
 _PLAIN = frozenset({
     int, str, float, bool, bytes, complex, range, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
@@ -59,14 +59,12 @@ class State:
         """Where the parameters lie, and of which type they are."""
         self.hooks: list[Any] = []
         self._waiting, self._modules = [model], {model}
-        self._classes: set[type] = set()
+        self._kinds: set[type] = set()
+        self._bases: set[type] = set()
         self._objects: dict[int, tuple[int, Any]] = {}
         """How far down each object was followed; and itself, so that no other takes its place meanwhile."""
-        self._too_deep: set[int] = set()
         while self._waiting:
             self._walk(self._waiting.pop())
-        if any(not self._objects[one][0] for one in self._too_deep):  # nor followed from elsewhere
-            self.settings.append(next(_numbers))
 
     def _walk(self, module: nn.Module) -> None:
         own, settings = vars(module), self.settings
@@ -93,19 +91,23 @@ class State:
                 self._describe(value, DEEPEST)
 
     def _class(self, kind: type) -> None:
-        """Put down a module's class, and once what all its modules have of it: someone may have put another there."""
+        """Put down a class, and once what its objects have of it: someone may have put another there."""
         self.settings.append(kind)
+        if kind in self._kinds:
+            return
+        self._kinds.add(kind)
         for one in kind.__mro__:
-            if one in self._classes:
+            if one in self._bases:
                 continue
-            self._classes.add(one)
+            self._bases.add(one)
             for name, value in vars(one).items():
                 if type(value) in _PLAIN:
                     self.settings += (name, type(value), value)
-                elif type(value) is FunctionType:
-                    self.settings += (name, serial_number(value))
-                    if value.__module__ == SCRIPT:
-                        self._describe(value, DEEPEST)
+                elif (function := function_of(value)) is not None:
+                    self.settings += (name, serial_number(function))
+        if is_of_a_script(kind):
+            for function in reached(kind):
+                self._describe(function, DEEPEST)
 
     def _part(self, module: nn.Module | None) -> None:
         """Put down which module stands here; it may stand elsewhere too, and is walked over once."""
@@ -143,19 +145,31 @@ class State:
             settings += (kind, value.dtype.str, value.shape, value.tobytes() if is_small else next(_numbers))
         elif issubclass(kind, (Mapping, *_SEQUENCES)):
             self._container(value, deep)
+        elif issubclass(kind, type) and is_of_a_script(value):
+            self._class(value)
         elif issubclass(kind, _WHOLE):
             settings.append(serial_number(value))
+        elif issubclass(kind, weakref.ref):
+            there = value()
+            settings.append(None if there is None else serial_number(there))
         else:
-            held = list(_inside(value))
-            # One that tells nobody of its end is what it holds.
-            settings.append(kind if held and not is_told_of(value) else serial_number(value))
-            self._objects[id(value)] = deep, value
-            if not deep and not _PLAIN.issuperset(type(one) for _, one in held):
-                self._too_deep.add(id(value))
-                return
-            for name, one in held:
-                settings.append(name)
-                self._describe(one, deep - 1)
+            self._object(value, deep)
+
+    def _object(self, value: Any, deep: int) -> None:
+        """Put down which object it is, and what it holds."""
+        kind, is_known = type(value), is_told_of(value)
+        self._objects[id(value)] = deep, value
+        if is_of_a_script(kind):
+            self._class(kind)
+        held = list(_inside(value))
+        if not deep and held:
+            self.settings.append(serial_number(value) if is_known else (kind, id(value)))
+            return
+        # One that tells nobody of its end is what it holds.
+        self.settings.append(kind if held and not is_known else serial_number(value))
+        for name, one in held:
+            self.settings.append(name)
+            self._describe(one, deep - 1)
 
     def _container(self, value: Any, deep: int) -> None:
         """Put down what a list holds, or a dict, and in which order."""
@@ -165,7 +179,7 @@ class State:
             if _PLAIN.issuperset(kinds):  # as fast for the names of a hundred thousand classes
                 self.settings += (kinds, tuple(part))
             elif not deep or len(kinds) > LONGEST:
-                self.settings.append(next(_numbers))
+                self.settings += (kinds, tuple(map(id, part)))
             else:
                 for one in part:
                     self._describe(one, deep - 1)
@@ -178,9 +192,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
             with contextlib.suppress(ValueError):  # an empty one
                 yield "cell", cell.cell_contents
         yield from (("defaults", value.__defaults__), ("keywords", value.__kwdefaults__))
-        if value.__module__ == SCRIPT:
-            found = value.__globals__
-            yield from ((name, found[name]) for name in _names(value.__code__) if name in found)
+        yield from globals_of(value) if is_of_a_script(value) else ()
     elif isinstance(value, MethodType):
         yield from (("function", value.__func__), ("self", value.__self__))
     elif isinstance(value, functools.partial):
@@ -192,14 +204,6 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 yield name, getattr(value, name)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names by which a function looks for what is not its own, and those inside it do."""
-    yield from code.co_names
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _names(one)
 
 
 def place_of(x: Tensor) -> tuple[Hashable, ...]:
