@@ -249,6 +249,20 @@ def test_a_model_that_left_the_device_has_no_recordings(monkeypatch: pytest.Monk
     assert model not in kept._of_models
 
 
+def test_a_model_that_was_given_up_is_not_looked_at_until_its_weights_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    place = kept.recorded(model)
+    assert place is not None
+    place.recorder.drop()
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "State", lambda model: pytest.fail("looked at"))
+        assert kept.recorded(model) is None
+    assert kept.recorded(model.double()) is not None
+
+
 def test_weights_that_come_back_to_where_they_were_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
     record_by(Tape, monkeypatch)
     model = tiny.bert()

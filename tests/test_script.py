@@ -59,7 +59,7 @@ class Model(Base):
         return tokenizer(text)
 
 def helper(x, logits=None):
-    return by["by"] * x.data
+    return (lambda: by["by"])() * x.data
 
 steps = Steps()
 """

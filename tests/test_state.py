@@ -100,7 +100,7 @@ def model() -> Any:
     )
     bert.defaults = defaulting()
     bert.labels, bert.deep = {i: str(i) for i in range(LONGEST + 1)}, {"a": {"b": {"c": {"d": {"e": 1}}}}}
-    bert.own = type("Own", (nn.Linear,), {"by": 1.0, "forward": lambda own, x: x})(2, 2)
+    bert.own = type("Own", (nn.Linear,), {"by": 1.0, "forward": lambda own, x: x, "scale": property(len)})(2, 2)
     return made
 
 
@@ -165,6 +165,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "the type of one of many labels": lambda made: made.bert.labels.update({7: 7}),
     "what lies deep": lambda made: made.bert.deep["a"]["b"]["c"]["d"].update(e=2),
     "the forward of a class": lambda made: setattr(type(made.bert.own), "forward", lambda own, x: 2 * x),
+    "a property of a class": lambda made: setattr(type(made.bert.own), "scale", property(lambda own: 2.0)),
     "what a class holds": lambda made: setattr(type(made.bert.own), "by", 2.0),
     "a hook on a module in a list": lambda made: made.bert.hidden[0].register_forward_hook(lambda *_: None),
 }

@@ -39,7 +39,6 @@ _PLAIN = frozenset({
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _WHOLE = (type, ModuleType, BuiltinFunctionType, logging.Logger)
 """What is put down as it is, whatever it holds."""
-_NEVER = (-1, None)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _NOT_ASKED = frozenset({
     "_modules", "_parameters", "_buffers", "_non_persistent_buffers_set", "_is_full_backward_hook", *HOOKS,
@@ -130,7 +129,7 @@ class State:
         kind, settings = type(value), self.settings
         if kind in _PLAIN:
             settings += (kind, value)
-        elif self._objects.get(id(value), _NEVER)[0] >= deep:
+        elif id(value) in self._objects and self._objects[id(value)][0] >= deep:
             settings.append(serial_number(value) if is_told_of(value) else kind)
         elif issubclass(kind, Tensor):
             self._tensor(value)
@@ -156,15 +155,15 @@ class State:
             self._object(value, deep)
 
     def _object(self, value: Any, deep: int) -> None:
-        """Put down which object it is, and what it holds."""
+        """Put down which object it is, and what it holds, unless it lies too deep."""
         kind, is_known = type(value), is_told_of(value)
+        if deep < 0:
+            self.settings.append(serial_number(value) if is_known else (kind, id(value)))
+            return
         self._objects[id(value)] = deep, value
         if is_of_a_script(kind):
             self._class(kind)
         held = list(_inside(value))
-        if not deep and held:
-            self.settings.append(serial_number(value) if is_known else (kind, id(value)))
-            return
         # One that tells nobody of its end is what it holds.
         self.settings.append(kind if held and not is_known else serial_number(value))
         for name, one in held:
@@ -178,7 +177,7 @@ class State:
             kinds = tuple(map(type, part))
             if _PLAIN.issuperset(kinds):  # as fast for the names of a hundred thousand classes
                 self.settings += (kinds, tuple(part))
-            elif not deep or len(kinds) > LONGEST:
+            elif deep < 0 or len(kinds) > LONGEST:
                 self.settings += (kinds, tuple(map(id, part)))
             else:
                 for one in part:
