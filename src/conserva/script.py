@@ -20,6 +20,8 @@ def is_of_a_script(value: Any) -> bool:
 
 def function_of(value: Any) -> FunctionType | None:
     """Return the function behind an entry of a class, if that is what it is."""
+    if type(value) is FunctionType:
+        return value
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     elif isinstance(value, property):
