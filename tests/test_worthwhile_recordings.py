@@ -10,11 +10,12 @@ import torch
 
 import conserva
 import tiny
-from conserva import recording
+from conserva import kept, recording
 from conserva.cuda_graph import Room
 from conserva.recording import MOST_SHAPES, Recorder
+from conserva.state import State
 from conserva.weighing import Weighing, weigh
-from test_recording import GPU, Idle, Tape, record_by, stream
+from test_recording import GPU, Idle, Tape, record_by, rounded, stream
 from test_replays import OFTEN, Counting
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -76,6 +77,55 @@ def test_a_recording_that_is_not_trusted_any_more_leaves_no_notes() -> None:
     assert not recorder.notes
     assert not recorder.holds_memory
     assert not any(stream(recorder, 9))
+
+
+def looked_at(model: Any, length: int, patch: pytest.MonkeyPatch) -> bool:
+    """Return whether an explanation looks at what a model is at the moment."""
+    looked: list[int] = []
+    with patch.context() as inner:
+        inner.setattr(kept, "State", lambda model: looked.append(1) or State(model))
+        conserva.relevance(model, tiny.tokens(length=length), 1)
+    return bool(looked)
+
+
+SLOW = {
+    "the device is behind": ("behind", lambda self: 1e6),
+    "too much memory": ("most_bytes", -1),
+    "no faster": ("seconds", lambda self, run: 1e6),
+}
+
+
+@pytest.mark.parametrize("why", SLOW)
+def test_a_model_is_not_looked_at_where_no_recording_pays(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    monkeypatch.setattr(Idle, *SLOW[why])
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(length=6, seed=seed), 1)
+    assert not looked_at(model, 6, monkeypatch)
+    assert looked_at(model, 7, monkeypatch)
+    model.double()
+    assert looked_at(model, 6, monkeypatch)
+
+
+def test_it_is_looked_at_where_other_settings_may_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(rounded(1e-3), monkeypatch)
+    model = tiny.bert()
+    for seed in range(OFTEN):
+        conserva.relevance(model, tiny.tokens(length=6, seed=seed), 1)
+    assert not kept._of_models[model].recorder.holds_memory
+    assert looked_at(model, 6, monkeypatch)
+
+
+def test_what_is_in_vain_is_forgotten_with_the_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_SHAPES", 1)
+    recorder = Recorder(GPU, room=Idle, record=Tape)
+    stream(recorder, 1, "first")
+    recorder.vain.add("something")
+    stream(recorder, 1, "first")
+    assert recorder.vain
+    stream(recorder, 1, "second")
+    assert not recorder.vain
 
 
 def test_a_room_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

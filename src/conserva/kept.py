@@ -64,11 +64,11 @@ class Kept:
             return self._states[settings]
 
 
-def recorded(model: nn.Module) -> Recorded | None:
+def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
     """Return where a model is recorded.
 
     None where it cannot be, on several devices, without a GPU or in float16; where someone watches it run; where
-    nobody can tell what it is at the moment; or where that failed.
+    nobody can tell what it is at the moment; where that failed; or where it is in vain for `what` is computed.
     """
     if not _may_be_recorded(model):
         _of_models.pop(model, None)  # it lay on a GPU once, perhaps
@@ -76,7 +76,7 @@ def recorded(model: nn.Module) -> Recorded | None:
     if _is_watched():
         return None
     kept, life = _of_models.get(model), life_of(next(model.parameters()))  # weights may come back to where they were
-    if kept is not None and kept.life == life and kept.recorder.gave_up:
+    if kept is not None and kept.life == life and (kept.recorder.gave_up or what in kept.recorder.vain):
         return None
     try:
         state = State(model)

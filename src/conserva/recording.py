@@ -68,6 +68,8 @@ class _Shape:
 
     came: int = 0
     is_unfit: bool = False
+    never_pays: bool = False
+    """Whether it is unfit for its time or its memory, which are the same whatever a model's settings are."""
     passes: Remembered = field(default_factory=Remembered)
     bytes: int | None = None
     """What a pass keeps on the device; None before one was weighed."""
@@ -100,6 +102,8 @@ class Recorder:
         """What each recording reads, and goes with."""
         self.notes: dict[Hashable, Any] = {}
         """What whoever computes wants to keep for as long as there are recordings."""
+        self.vain: set[Hashable] = set()
+        """For what it need not be asked, says whoever computes: no recording of it pays."""
         self.is_recording = False
         self._room: Any = None
         self._held = 0
@@ -152,6 +156,10 @@ class Recorder:
         forms = tuple((name, x.shape, x.dtype, x.is_contiguous() or x.stride()) for name, x in inputs.items())
         return (what, cautious, forms)
 
+    def never_pays(self, key: Hashable) -> bool:
+        """Return whether recordings of a shape are known to take too long, or too much memory."""
+        return self._shape(key).never_pays
+
     @property
     def gave_up(self) -> bool:
         """Whether nothing is recorded any more."""
@@ -179,6 +187,7 @@ class Recorder:
         with self._lock:
             if key not in self._shapes and len(self._shapes) >= MOST_SHAPES:
                 self._shapes.clear()
+                self.vain.clear()
             return self._shapes.setdefault(key, _Shape())
 
     def _is_worth(self, key: Hashable, shape: _Shape) -> bool:
@@ -218,6 +227,7 @@ class Recorder:
             # Recordings share memory: a new one takes what it needs beyond that of the others.
             needed = max(shape.bytes or 0, self._held)
             if behind > BEHIND * took or needed > self._room.most_bytes:
+                shape.never_pays = True
                 self._refuse(key, shape)
                 return
             reads = Reads(self._device)
@@ -262,14 +272,15 @@ class Recorder:
                     return
                 found = compute(inputs)
             pairs = zip(found, recording.replay(inputs), strict=True)
-            is_good = all(_are_the_same(one, other, rounding) for one, other in pairs) and any(
-                self._room.seconds(lambda: recording.replay(inputs)) <= limit for _ in range(TRIES)
+            is_right = all(_are_the_same(one, other, rounding) for one, other in pairs)
+            shape.never_pays = is_right and all(
+                self._room.seconds(lambda: recording.replay(inputs)) > limit for _ in range(TRIES)
             )
         except Exception:  # out of memory, say: what was found stands
             self.drop()
             return
-        if not is_good:
-            self._refuse(key, shape)  # other kernels were chosen, or it does not follow its inputs, or does not pay
+        if not is_right or shape.never_pays:  # other kernels were chosen, say, or it does not follow its inputs
+            self._refuse(key, shape)
             return
         self._trusted[key] = recording
         if self._waiting.pop(key, None) is None:  # what it reads was let go of just now

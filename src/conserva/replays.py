@@ -41,12 +41,17 @@ def replayed(
     way = known(how)
     tensors = {name: x for name, x in _named(call) if isinstance(x, Tensor)}
     rest = known([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
-    is_odd = any(x.layout is not torch.strided or x.is_nested for x in tensors.values())
-    place = None if is_odd or way is None or rest is None else recorded(model)
+    if way is None or rest is None or any(x.layout is not torch.strided or x.is_nested for x in tensors.values()):
+        return compute(call)
+    form = Recorder.key((way, rest, len(call.args), tuple(call.kwargs), call.batch_dim), tensors, cautious)
+    place = recorded(model, form)
     if place is None:
         return compute(call)
-    what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, place.state, _hide_nothing(tensors))
-    return _run(place.recorder, what, call, tensors, compute, cautious)
+    what = (form, place.state, _hide_nothing(tensors))
+    found = _run(place.recorder, what, call, tensors, compute, cautious)
+    if place.recorder.never_pays(Recorder.key(what, tensors, cautious)):
+        place.recorder.vain.add(form)  # from now on the model is not even looked at
+    return found
 
 
 def _named(call: Inputs) -> list[tuple[str, Any]]:
