@@ -68,7 +68,8 @@ def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
     """Return where a model is recorded.
 
     None where it cannot be, on several devices, without a GPU or in float16; where someone watches it run; where
-    nobody can tell what it is at the moment; where that failed; or where it is in vain for `what` is computed.
+    nobody can tell what it is at the moment; where recording failed; or where `what` is computed, and no recording of
+    that pays.
     """
     if not _may_be_recorded(model):
         _of_models.pop(model, None)  # it lay on a GPU once, perhaps

@@ -76,7 +76,6 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for name in inside.__tensor_flatten__()[0]:
                 yield from self._storages(getattr(inside, name))
         else:
-            with contextlib.suppress(
-                NotImplementedError, RuntimeError
-            ):  # a sparse one has several, and no name for them
+            # A sparse one has several places, and no name for them.
+            with contextlib.suppress(NotImplementedError, RuntimeError):
                 yield x.untyped_storage()

@@ -1,4 +1,4 @@
-"""The gradient of `f(x) * up`, both factors at once: one pass over memory, where torch's own calls take several."""
+"""The gradient of `f(x)`, and of both factors of `f(x) * up`, in one pass over memory: torch's calls take several."""
 
 from __future__ import annotations
 
@@ -25,51 +25,67 @@ def _sigmoid(x):
 
 
 @triton.jit
-def _value_and_slope(x, KIND: tl.constexpr):
-    """Return f(x) and f'(x)."""
+def _gate_and_slope(x, KIND: tl.constexpr):
+    """Return f(x) / x, with its limit at 0, and f'(x)."""
     if KIND == "silu":
         gate = _sigmoid(x)
-        value, slope = x * gate, gate * (1.0 + x * (1.0 - gate))
+        slope = gate * (1.0 + x * (1.0 - gate))
     elif KIND == "gelu":
         gate = 0.5 * (1.0 + tl.math.erf(x * _ROOT_HALF))
-        value, slope = x * gate, gate + x * _DENSITY * tl.math.exp2(-0.5 * x * x * _LOG2_E)
+        slope = gate + x * _DENSITY * tl.math.exp2(-0.5 * x * x * _LOG2_E)
     elif KIND == "gelu_tanh":
         inner = _TANH_SCALE * (x + _TANH_CUBE * x * x * x)
         gate = _sigmoid(2.0 * inner)  # 0.5 * (1 + tanh(inner))
-        value = x * gate
         slope = gate + x * 2.0 * gate * (1.0 - gate) * _TANH_SCALE * (1.0 + 3.0 * _TANH_CUBE * x * x)
     else:
         gate = tl.where(x > 0, 1.0, 0.0)
-        value, slope = x * gate, gate
-    return value, slope
+        slope = gate
+    return gate, slope
 
 
 @triton.jit
 def _gate_gradients(
-    grad, x, up, grad_x, grad_up, count, share, at_zero, KIND: tl.constexpr, RATIO: tl.constexpr, BLOCK: tl.constexpr
+    grad, x, up, grad_x, grad_up, count, share, KIND: tl.constexpr, RATIO: tl.constexpr, BLOCK: tl.constexpr
 ):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = at < count
     g = tl.load(grad + at, mask=there, other=0.0).to(tl.float32) * share
     u = tl.load(up + at, mask=there, other=0.0).to(tl.float32)
     source = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
-    value, slope = _value_and_slope(source, KIND)
-    if RATIO:  # x times the constant f(x) / x, its limit at 0
-        slope = tl.where(source == 0, at_zero, value / source)
+    gate, slope = _gate_and_slope(source, KIND)
+    if RATIO:
+        slope = gate
     tl.store(grad_x + at, (g * u * slope).to(grad_x.dtype.element_ty), mask=there)
-    tl.store(grad_up + at, (g * value).to(grad_up.dtype.element_ty), mask=there)
+    tl.store(grad_up + at, (g * source * gate).to(grad_up.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _ratio_gradient(grad, x, grad_x, count, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = at < count
+    g = tl.load(grad + at, mask=there, other=0.0).to(tl.float32)
+    source = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+    gate, _slope = _gate_and_slope(source, KIND)
+    tl.store(grad_x + at, (g * gate).to(grad_x.dtype.element_ty), mask=there)
 
 
 def gate_gradients(
-    grad: Tensor, x: Tensor, up: Tensor, *, kind: str, ratio: bool, share: float, slope: float
+    grad: Tensor, x: Tensor, up: Tensor, *, kind: str, ratio: bool, share: float
 ) -> tuple[Tensor, Tensor]:
     """Return what `f(x) * up` hands back to `x` and to `up`, each a share of the gradient.
 
-    `ratio` reads f as x times the constant f(x) / x, with `slope` at 0; otherwise f is differentiated.
+    `ratio` reads f as x times the constant f(x) / x; otherwise f is differentiated.
     """
     grad_x, grad_up = torch.empty_like(x), torch.empty_like(up)
     count = x.numel()
     _gate_gradients[(triton.cdiv(count, BLOCK),)](
-        grad, x, up, grad_x, grad_up, count, share, slope, KIND=kind, RATIO=ratio, BLOCK=BLOCK, num_warps=8
+        grad, x, up, grad_x, grad_up, count, share, KIND=kind, RATIO=ratio, BLOCK=BLOCK, num_warps=8
     )
     return grad_x, grad_up
+
+
+def ratio_gradient(grad: Tensor, x: Tensor, *, kind: str) -> Tensor:
+    """Return what `f(x)`, read as x times the constant f(x) / x, hands back to `x`."""
+    grad_x, count = torch.empty_like(x), x.numel()
+    _ratio_gradient[(triton.cdiv(count, BLOCK),)](grad, x, grad_x, count, KIND=kind, BLOCK=BLOCK, num_warps=8)
+    return grad_x

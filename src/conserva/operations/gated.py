@@ -131,7 +131,7 @@ class FusedActivation(PlainFunction):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
-            return ctx.activation.back(grads[0], x)[0], None
+            return _below(ctx.activation, grads[0], x), None
 
 
 class FusedGate(PlainFunction):
@@ -208,7 +208,7 @@ def activate(context: Propagation, x: Tensor, activation: Activation) -> Tensor 
         return FusedActivation.apply(x, activation)  # type: ignore[no-any-return]
     factor = Factor.of(context, x) if remade else Factor(x.detach(), x)
     value = activation.again(x.detach())
-    return _fuse(value, lambda grad, x: activation.back(grad, x)[:1], factor)
+    return _fuse(value, lambda grad, x: (_below(activation, grad, x),), factor)
 
 
 def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tensor) -> Tensor | None:
@@ -253,14 +253,21 @@ def _made_whole(x: Tensor) -> Trail | None:
     return trail
 
 
+def _below(activation: Activation, grad: Tensor, x: Tensor) -> Tensor:
+    """Return what an activation by itself hands back to `x`."""
+    if activation.ratio and activation.kind and _fits_kernel(grad, x):
+        from ..kernels.gate_gradients import ratio_gradient
+
+        return ratio_gradient(grad, x, kind=activation.kind)
+    return activation.back(grad, x)[0]
+
+
 def _split(activation: Activation, share: float, grad: Tensor, x: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
     """Return how the gradient of `f(x) * up` splits, each factor getting a share of it."""
     if activation.kind and _fits_kernel(grad, x, up):
         from ..kernels.gate_gradients import gate_gradients
 
-        return gate_gradients(
-            grad, x, up, kind=activation.kind, ratio=activation.ratio, share=share, slope=activation.slope
-        )  # fmt: skip
+        return gate_gradients(grad, x, up, kind=activation.kind, ratio=activation.ratio, share=share)
     reaching = grad * up
     below, value = activation.back(reaching if share == 1 else reaching.mul_(share), x)
     beside = value * grad
