@@ -184,9 +184,7 @@ def _writes_out_groups(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
 
 def _for_each(query: Tensor, x: Tensor) -> Tensor:
     """Return keys or values once for each query's head."""
-    samples, groups, places, size = x.shape
-    each = query.shape[1] // groups
-    return x[:, :, None].expand(samples, groups, each, places, size).reshape(samples, -1, places, size)
+    return x.repeat_interleave(query.shape[1] // x.shape[1], 1)
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, sight: Sight, kernel: str) -> tuple[Tensor, Tensor]:
