@@ -132,8 +132,9 @@ def test_a_hook_sees_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         conserva.relevance(model, tiny.tokens(seed=seed), 0)
     model.bert.encoder.register_forward_hook(lambda *_: seen.append(1))
     for seed in range(AFTER + 4):
+        before = len(seen)
         conserva.relevance(model, tiny.tokens(seed=seed), 0)
-    assert len(seen) == AFTER + 4
+        assert len(seen) > before
 
 
 def test_hidden_states_are_asked_for_by_hooks_that_are_no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:

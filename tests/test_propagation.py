@@ -238,3 +238,33 @@ def test_frozen_parameters_are_read_as_others_are_and_keep_no_trace(build: type,
     assert torch.equal(found.ledger.positions, expected.ledger.positions)
     assert list(found.ledger.modules) == list(expected.ledger.modules)
     assert not any(name.startswith("conserva") for parameter in model.parameters() for name in parameter.__dict__)
+
+
+class Filled(nn.Module):
+    """A model that lets torch write a mask of its own making into memory that is there already."""
+
+    def __init__(self, made_of: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.made_of = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), made_of
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones(x.shape)
+        if self.made_of:
+            torch.add(x if self.made_of == "inputs" else mask, 1.0, out=mask)
+            torch.mul(mask, 0.5, out=mask)
+        return self.layer(x * mask).mean(1)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("rules", ["gi", "ah+ln", "exact", "attnlrp"])
+def test_what_is_written_into_memory_given_is_a_constant(rules: str) -> None:
+    x = torch.randn(2, 3, 4)
+    found, expected = (
+        conserva.relevance(Filled(made_of).eval(), x, 1, rules=rules).scores() for made_of in ("ones", "")
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_torch_lets_no_gradient_into_it() -> None:
+    with pytest.raises(RuntimeError, match="out="):
+        conserva.relevance(Filled("inputs").eval(), torch.randn(2, 3, 4), 1)

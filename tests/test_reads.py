@@ -68,6 +68,12 @@ def test_what_was_there_before_is_read(name: str) -> None:
     assert count(read(READ[name])) == 1
 
 
+@pytest.mark.parametrize("name", [*MADE_INSIDE, *READ])
+def test_what_is_written_to_is_not_watched(name: str) -> None:
+    compute = {**MADE_INSIDE, **READ}[name]
+    assert read(compute).watch(lambda: None) == (name not in ("by name", "written to"))
+
+
 def test_a_pass_reads_all_weights_and_no_more() -> None:
     model, given = tiny.bert(), tiny.tokens()
     reads = Reads(GPU)
@@ -122,6 +128,17 @@ def test_one_hears_when_the_first_of_it_is_gone() -> None:
     assert said == []  # a part of it is still there
     del part
     assert said == [1]
+
+
+def test_what_lies_elsewhere_by_now_is_not_in_place() -> None:
+    tables = [torch.ones(3), torch.ones(3)]
+    reads = read(lambda x: x * tables[0] * tables[1])
+    assert reads.watch(lambda: None)
+    assert reads.are_in_place()
+    tables[1].untyped_storage().resize_(0)
+    assert not reads.are_in_place()
+    tables.clear()
+    assert not reads.are_in_place()
 
 
 @torch.library.custom_op("conserva_tests::scaled", mutates_args=())

@@ -183,6 +183,33 @@ def test_weights_that_change_in_place_are_seen() -> None:
         assert replayed(model)
 
 
+def _hooked(model: Any) -> None:
+    model.bert.encoder.register_forward_hook(lambda _module, _given, found: (2 * found[0], *found[1:]))
+
+
+def _with_other_weights(model: Any) -> None:
+    model.old = [model.classifier.weight.data]  # so that they stay where they are
+    model.classifier.weight.data = 3 * model.old[0]
+
+
+@pytest.mark.parametrize("change", [_hooked, _with_other_weights])
+def test_a_replay_that_began_before_the_change_was_seen_is_forgotten(
+    change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, begun, begin = bert(), [], recording.Recorder.begin
+    monkeypatch.setattr(
+        recording.Recorder, "begin", lambda *args, **how: begun.append(begin(*args, **how)) or begun[-1]
+    )
+    assert replayed(model)
+    change(model)
+    begun.clear()
+    for seed in range(OFTEN):
+        given = tokens(seed)
+        expected = conserva.relevance(model, given, 1, replay=False)
+        assert are_equal(conserva.relevance(model, given, 1), expected), seed
+        assert begun[0] is not None  # and yet it is not what was found
+
+
 def test_threads_beside_are_not_disturbed() -> None:
     model, wrong = bert(), []
     expected = {seed: conserva.relevance(model, tokens(seed), 1, replay=False) for seed in range(20)}

@@ -50,6 +50,9 @@ class Kept:
 
     def __init__(self, life: int, weights: Hashable, recorder: Recorder) -> None:
         self.life, self.weights, self.recorder = life, weights, recorder
+        self.steady: int | None = None
+        """The state that the model was in the last two times."""
+        self._last = -1
         self._states: dict[Hashable, int] = {}
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
@@ -61,7 +64,26 @@ class Kept:
                     self.recorder.drop()  # a model that counts its calls, say: no recording would be met again
                     self._states.clear()
                 self._states[settings] = next(self._numbers)
-            return self._states[settings]
+            found = self._states[settings]
+            self.steady, self._last = found if found == self._last else None, found
+            return found
+
+    def is_in_vain(self, what: Hashable) -> bool:
+        """Return whether no recording is, or will be, of use to whoever computes this."""
+        return self.recorder.gave_up or what in self.recorder.vain
+
+
+def presumed(model: nn.Module, what: Hashable = None) -> Recorded | None:
+    """Return what `recorded` will, if the model is as it was the last two times: to look at all of it takes a while.
+
+    None where that is not to be expected.
+    """
+    if not _may_be_recorded(model) or _is_watched():
+        return None
+    kept = _of_models.get(model)
+    if kept is None or kept.steady is None or kept.life != _life_of(model) or kept.is_in_vain(what):
+        return None
+    return Recorded(kept.recorder, kept.steady)
 
 
 def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
@@ -76,9 +98,11 @@ def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
         return None
     if _is_watched():
         return None
-    kept, life = _of_models.get(model), life_of(next(model.parameters()))  # weights may come back to where they were
-    if kept is not None and kept.life == life and (kept.recorder.gave_up or what in kept.recorder.vain):
+    kept, life = _of_models.get(model), _life_of(model)
+    if kept is not None and kept.life == life and kept.is_in_vain(what):
         return None
+    if kept is not None:
+        kept.steady = None  # until it is looked at
     try:
         state = State(model)
         weights, settings = tuple(state.weights), (*_switches(), *state.settings)
@@ -93,6 +117,11 @@ def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
         vary = varied if hasattr(model, "main_input_name") else None  # as Hugging Face's have
         kept = _of_models[model] = Kept(life, weights, Recorder(device, rounding=rounding, vary=vary))
     return Recorded(kept.recorder, kept.number(settings))
+
+
+def _life_of(model: nn.Module) -> int:
+    """Return a number for the memory of a model's weights, which may come back to where they were."""
+    return life_of(next(model.parameters()))
 
 
 def _device_of(parts: set[tuple[torch.device, torch.dtype]]) -> torch.device | None:

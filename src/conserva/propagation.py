@@ -90,7 +90,7 @@ class Propagation(TorchFunctionMode):
             if type(arg) is Parameter:
                 kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
                 break
-        if reader is _as_it_stands:
+        if reader is _as_it_stands or kwargs.get("out") is not None:  # where torch lets no gradient through
             return func(*args, **kwargs)
         return reader(self, func, *args, **kwargs)
 

@@ -1,6 +1,7 @@
 """Which memory of others a computation reads: a recording of it reads there again, whatever lies there by then.
 
 Weights are such memory, and so are tables that a library keeps for the last few sizes it met, and forgets one day.
+Whoever writes there counts its calls, say: a replay too many would be seen.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._device = device
         self._made: set[int] = set()
         self._others: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._sees_all = True
+        self._places: dict[int, int] = {}
+        self._sees_all, self._writes = True, False
 
     def followed(self, compute: Compute) -> Compute:
         """Return a computation that is followed where it is run; its inputs are its own."""
@@ -43,17 +45,26 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return run
 
     def watch(self, gone: Callable[[], object]) -> bool:
-        """Return whether all that was read is known, and there still; from now on say when the first of it is gone.
+        """Return whether all that was read is known, there still, and only read; from now on say when one is gone.
 
         For as long as this object lives. In which thread, and when, nobody knows: `gone` waits for nothing.
         """
-        alive = {at: other() for at, other in self._others.items()}
-        self._others = {at: weakref.ref(one, lambda _: gone()) for at, one in alive.items() if one is not None}
-        return self._sees_all and len(self._others) == len(alive)
+        alive = {name: other() for name, other in self._others.items()}
+        there = {name: one for name, one in alive.items() if one is not None}
+        self._others = {name: weakref.ref(one, lambda _: gone()) for name, one in there.items()}
+        self._places = {name: one.data_ptr() for name, one in there.items()}
+        return self._sees_all and not self._writes and len(there) == len(alive)
+
+    def are_in_place(self) -> bool:
+        """Return whether all that is watched lies where it lay: memory can be taken from under a tensor that stays."""
+        there = ((other(), self._places[name]) for name, other in self._others.items())
+        return all(one is not None and one.data_ptr() == place for one, place in there)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # What operations of others read, in a Python of their own, is not seen.
         self._sees_all &= getattr(function, "namespace", None) in TORCHS_OWN
+        written = _written_to(function, args, kwargs or {})
+        self._writes |= any(one._cdata not in self._made for one in self._all_storages(written))
         is_made_here = function is torch.ops.aten.lift_fresh.default  # by `torch.tensor`, from numbers of Python's
         for one in self._all_storages(() if is_made_here else (args, kwargs)):
             if one._cdata not in self._made:
@@ -79,3 +90,13 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # A sparse one has several places, and no name for them.
             with contextlib.suppress(NotImplementedError, RuntimeError):
                 yield x.untyped_storage()
+
+
+def _written_to(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return which arguments an operation changes, as its schema has it."""
+    schema = getattr(function, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    given = {one.name: value for one, value in zip(schema.arguments, args, strict=False)} | dict(kwargs)
+    changed = [one.name for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+    return [given[name] for name in changed if name in given]

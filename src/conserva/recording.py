@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -60,6 +60,13 @@ class Recording(Protocol):
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         """Return what the computation makes of the inputs."""
+
+
+class Begun(NamedTuple):
+    """A replay that nobody asked for yet, and what was replayed."""
+
+    recording: Recording
+    found: Sequence[Tensor]
 
 
 @dataclass
@@ -110,18 +117,38 @@ class Recorder:
         self._gave_up = False
         self._lock = threading.RLock()
 
+    def begin(self, what: Hashable, inputs: Mapping[str, Tensor], *, cautious: bool = True) -> Begun | None:
+        """Replay what is trusted for this before it is known whether it is the right one: `run` takes it, or nobody.
+
+        A replay changes nothing but its own memory. What it reads is there, even where the model is another by now.
+        """
+        key = self.key(what, inputs, cautious)
+        trusted, reads = self._trusted.get(key), self._reads.get(key)
+        if trusted is None or reads is None or self._lie_elsewhere(inputs) or not reads.are_in_place():
+            return None
+        return Begun(trusted, trusted.replay(inputs))
+
     def run(
-        self, what: Hashable, inputs: Mapping[str, Tensor], compute: Compute, *, cautious: bool = True
+        self,
+        what: Hashable,
+        inputs: Mapping[str, Tensor],
+        compute: Compute,
+        *,
+        cautious: bool = True,
+        begun: Begun | None = None,
     ) -> tuple[Sequence[Tensor], bool]:
         """Return what `compute` makes of the inputs, and whether that is a replay; `what` tells computations apart.
 
-        A cautious recording is made while no other thread is at work, and is the plain computation to the bit.
+        A cautious recording is made while no other thread is at work, and is the plain computation to the bit. What
+        was begun with these inputs counts if it is a replay of what is asked for.
         """
-        if any(x.device != self._device for x in inputs.values()):
+        if self._lie_elsewhere(inputs):
             return compute(inputs), False  # what lies on the host may be read there, by Python
         key = self.key(what, inputs, cautious)
         trusted = self._trusted.get(key)
         if trusted is not None:
+            if begun is not None and begun.recording is trusted:
+                return begun.found, True
             return trusted.replay(inputs), True
         if self._gave_up:
             return compute(inputs), False
@@ -181,6 +208,9 @@ class Recorder:
             self._trusted, self._waiting, self._reads, self._room, self._gave_up = {}, {}, {}, None, True
             self.notes.clear()
             self._shapes.clear()
+
+    def _lie_elsewhere(self, inputs: Mapping[str, Tensor]) -> bool:
+        return any(x.device != self._device for x in inputs.values())
 
     def _shape(self, key: Hashable) -> _Shape:
         """Return what is known of a shape."""

@@ -6,6 +6,7 @@ rule.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +16,11 @@ from torch import Tensor, nn
 
 from .checks import Checks
 from .inputs import Inputs
-from .kept import recorded
+from .kept import presumed, recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .passes import Relevance
-from .recording import Recorder, known
+from .recording import Begun, Recorder, known
 
 ENTRIES = ("output", "inputs", "positions", "biases")
 
@@ -44,11 +45,16 @@ def replayed(
     if way is None or rest is None or any(x.layout is not torch.strided or x.is_nested for x in tensors.values()):
         return compute(call)
     form = Recorder.key((way, rest, len(call.args), tuple(call.kwargs), call.batch_dim), tensors, cautious)
-    place = recorded(model, form)
+    expected, hidden, begun = presumed(model, form), None, None
+    if expected is not None:
+        hidden = _hide_nothing(tensors)
+        with contextlib.suppress(Exception):  # it shows again, where there is an answer to it
+            begun = expected.recorder.begin((form, expected.state, hidden), tensors, cautious=cautious)
+    place = recorded(model, form)  # the device is at work meanwhile
     if place is None:
         return compute(call)
-    what = (form, place.state, _hide_nothing(tensors))
-    found = _run(place.recorder, what, call, tensors, compute, cautious)
+    what = (form, place.state, _hide_nothing(tensors) if hidden is None else hidden)
+    found = _run(place.recorder, what, call, tensors, compute, cautious, begun)
     if place.recorder.never_pays(Recorder.key(what, tensors, cautious)):
         place.recorder.vain.add(form)  # from now on the model is not even looked at
     return found
@@ -78,6 +84,7 @@ def _run(
     tensors: Mapping[str, Tensor],
     compute: Callable[[Inputs], list[Relevance]],
     cautious: bool,
+    begun: Begun | None,
 ) -> list[Relevance]:
     """Return what `compute` makes of the call, or a replay of it."""
     made: list[list[Relevance]] = []
@@ -94,7 +101,7 @@ def _run(
         return [*(x for one in results for x in Form.numbers(one)), torch.stack(checks.flags()).all()]
 
     try:
-        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious)
+        found, is_replay = recorder.run(what, tensors, numbers, cautious=cautious, begun=begun)
     except Exception as error:
         for checks in asked:
             checks.settle()  # what was found before comes first
@@ -145,7 +152,8 @@ class Form:
             yield one.logits
         if one.ledger is not None:
             yield from (getattr(one.ledger, name) for name in ENTRIES)
-            yield from one.ledger.modules.values()
+            if one.ledger.modules:
+                yield torch.stack(list(one.ledger.modules.values()))  # which are many, and would be copied one by one
 
     def filled(self, numbers: Iterator[Tensor]) -> Relevance:
         """Return a relevance of this form."""
@@ -154,5 +162,6 @@ class Form:
         ledger = None
         if self.owners is not None:
             entries = {name: next(numbers) for name in ENTRIES}
-            ledger = Ledger(**entries, modules={owner: next(numbers) for owner in self.owners})
+            shares = next(numbers).unbind() if self.owners else ()
+            ledger = Ledger(**entries, modules=dict(zip(self.owners, shares, strict=True)))
         return replace(self.rest, output=output, values=values, logits=logits, ledger=ledger)
