@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import Error
+from ..kernels import at_hand
 from .live import PlainFunction, frozen, in_float32, live
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class FrozenLayerNorm(PlainFunction):
         # one that differentiates the scale: where the normed values y are 0 there is none of it. The mean stays live:
         # detaching it would break conservation (Ali et al. 2022, section 4.2).
         with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
+            if at_hand(scale.device):
+                from ..kernels.norm_gradient import fits, norm_gradient
+
+                if fits(grads[0], scale, weight):
+                    return norm_gradient(grads[0], scale, weight), None, None, None, None
             zeros = torch.zeros_like(grads[0], memory_format=torch.contiguous_format)
             none, wanted = torch.zeros_like(scale), (True, False, False)
             grad, _, _ = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, None, wanted)
