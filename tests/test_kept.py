@@ -153,9 +153,9 @@ def test_a_recording_makes_no_recordings(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_model_that_changes_with_every_call_is_given_up() -> None:
     recorder = Recorder(torch.device("cpu"), record=Tape, room=Idle)
     one = kept.Kept(0, (), recorder)
-    numbers = [one.number((i,)) for i in range(3 * kept.MOST_STATES)]
+    numbers = [one.number((i,), ()) for i in range(3 * kept.MOST_STATES)]
     assert len(set(numbers)) == len(numbers)
-    assert len(one._states) <= kept.MOST_STATES
+    assert len(one._states) == len(one._places) <= kept.MOST_STATES
     for i in range(AFTER + 4):
         assert not recorder.run(None, {"x": torch.full((3,), float(i))}, lambda inputs: [inputs["x"]])[1]
 

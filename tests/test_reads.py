@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nested import nested_tensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
@@ -69,9 +70,66 @@ def test_what_was_there_before_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*MADE_INSIDE, *READ])
-def test_what_is_written_to_is_not_watched(name: str) -> None:
+def test_what_is_read_alone_is_watched(name: str) -> None:
     compute = {**MADE_INSIDE, **READ}[name]
     assert read(compute).watch(lambda: None) == (name not in ("by name", "written to"))
+
+
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "itself": lambda t, x: t.add_(x),
+    "and something else then": lambda t, x: t.add_(x) * x,
+    "by name": lambda t, x: torch.add(x, 1, out=t),
+    "in a list": lambda t, x: torch._foreach_add_([x.clone(), t], 1),
+    "a part": lambda t, x: t[:2].add_(1),
+    "a number": lambda t, x: t.__setitem__(0, 7.0),
+    "another shape": lambda t, x: t.view(3, 1).mul_(2),
+    "without its gradient": lambda t, x: t.detach().add_(1),
+    "its numbers": lambda t, x: t.data.add_(1),
+    "one of its parts": lambda t, x: t.unbind()[1].zero_(),
+    "after it was read in another shape": lambda t, x: (t.view(3) * x, t.add_(1)),
+    "an embedding's length": lambda t, x: F.embedding(torch.tensor([0]), t[None], max_norm=0.1),
+    "statistics": lambda t, x: F.batch_norm(
+        x.expand(4, 3) * torch.arange(4.0)[:, None], t, torch.ones(3), training=True
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_what_is_written_to_is_not(how: str) -> None:
+    table = torch.ones(3)
+    reads = read(lambda x: (WRITES[how](table, x), x)[1])
+    assert not torch.equal(table, torch.ones(3))
+    assert not reads.watch(lambda: None)
+
+
+UNCHANGED: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "its shape": lambda t, x: x * t.view(3).unsqueeze_(0),
+    "its axes": lambda t, x: x * t.view(1, 3).t_().sum(),
+    "a copy": lambda t, x: t.clone().add_(x),
+    "statistics that are there": lambda t, x: F.batch_norm(x.expand(4, 3), t, torch.ones(3), training=False),
+    "memory of its own": lambda t, x: torch.add(t, 1, out=torch.empty(3)).view(3, 1)[:, 0].copy_(x),
+    "gradients": lambda t, x: torch.func.grad(lambda y: (y * t + (y[:1] * t).cumsum(0)).sum())(x),
+}
+
+
+@pytest.mark.parametrize("how", UNCHANGED)
+def test_what_stays_as_it_is_is(how: str) -> None:
+    table = torch.ones(3)
+    reads = read(lambda x: (UNCHANGED[how](table, x), x)[1])
+    assert torch.equal(table, torch.ones(3))
+    assert reads.watch(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [torch.rand_like, torch.bernoulli, lambda x: F.dropout(x, 0.5), lambda x: torch.randperm(3), lambda x: x.normal_()],
+)
+def test_random_numbers_are_not_drawn_in_vain(draw: Callable[[Tensor], Tensor]) -> None:
+    assert not read(lambda x: x + 0 * draw(x)).watch(lambda: None)
+
+
+def test_attention_draws_none() -> None:
+    assert read(lambda x: F.scaled_dot_product_attention(*[x.expand(1, 1, 4, 3)] * 3)).watch(lambda: None)
 
 
 def test_a_pass_reads_all_weights_and_no_more() -> None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable, Iterator
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as torchs_own
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from .operations.remembered import is_recording
+from .places import Place, memory_of
 from .recording import Recorder, varied
 from .state import HOOKS, State, life_of
 
@@ -50,23 +52,31 @@ class Kept:
 
     def __init__(self, life: int, weights: Hashable, recorder: Recorder) -> None:
         self.life, self.weights, self.recorder = life, weights, recorder
-        self.steady: int | None = None
-        """The state that the model was in the last two times."""
-        self._last = -1
+        self.looks: deque[int | None] = deque([None, None], 2)
+        """The states that the model was in the last two times; None where nobody could tell."""
         self._states: dict[Hashable, int] = {}
+        self._places: dict[int, list[Place]] = {}
+        """Where the tensors lie that a model has in a state."""
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
-    def number(self, settings: Hashable) -> int:
+    def number(self, settings: Hashable, tensors: Sequence[Tensor]) -> int:
         """Return the number of a state: no two have the same."""
         with self._lock:
             if settings not in self._states:
                 if len(self._states) == MOST_STATES:
                     self.recorder.drop()  # a model that counts its calls, say: no recording would be met again
                     self._states.clear()
-                self._states[settings] = next(self._numbers)
-            found = self._states[settings]
-            self.steady, self._last = found if found == self._last else None, found
+                    self._places.clear()
+                number = self._states[settings] = next(self._numbers)
+                self._places[number] = [Place.of(one) for x in tensors for one in memory_of(x)]
+            found = self.looks[-1] = self._states[settings]
             return found
+
+    def presumed(self) -> int | None:
+        """Return the state that the model was in the last two times, if its tensors are where they were."""
+        before, last = self.looks
+        places = None if last is None or before != last else self._places.get(last)
+        return last if places is not None and all(one.is_as_it_was() for one in places) else None
 
     def is_in_vain(self, what: Hashable) -> bool:
         """Return whether no recording is, or will be, of use to whoever computes this."""
@@ -78,12 +88,11 @@ def presumed(model: nn.Module, what: Hashable = None) -> Recorded | None:
 
     None where that is not to be expected.
     """
-    if not _may_be_recorded(model) or _is_watched():
-        return None
     kept = _of_models.get(model)
-    if kept is None or kept.steady is None or kept.life != _life_of(model) or kept.is_in_vain(what):
+    if kept is None or kept.is_in_vain(what) or _is_watched():
         return None
-    return Recorded(kept.recorder, kept.steady)
+    state = kept.presumed()
+    return None if state is None else Recorded(kept.recorder, state)
 
 
 def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
@@ -98,11 +107,11 @@ def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
         return None
     if _is_watched():
         return None
-    kept, life = _of_models.get(model), _life_of(model)
+    kept, life = _of_models.get(model), life_of(next(model.parameters()))  # weights may come back to where they were
     if kept is not None and kept.life == life and kept.is_in_vain(what):
         return None
     if kept is not None:
-        kept.steady = None  # until it is looked at
+        kept.looks.append(None)  # for now
     try:
         state = State(model)
         weights, settings = tuple(state.weights), (*_switches(), *state.settings)
@@ -116,12 +125,7 @@ def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
         rounding = max(ROUNDING.get(dtype, 0.0) for _, dtype in state.parts)
         vary = varied if hasattr(model, "main_input_name") else None  # as Hugging Face's have
         kept = _of_models[model] = Kept(life, weights, Recorder(device, rounding=rounding, vary=vary))
-    return Recorded(kept.recorder, kept.number(settings))
-
-
-def _life_of(model: nn.Module) -> int:
-    """Return a number for the memory of a model's weights, which may come back to where they were."""
-    return life_of(next(model.parameters()))
+    return Recorded(kept.recorder, kept.number(settings, state.tensors))
 
 
 def _device_of(parts: set[tuple[torch.device, torch.dtype]]) -> torch.device | None:

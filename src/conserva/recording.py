@@ -120,13 +120,11 @@ class Recorder:
     def begin(self, what: Hashable, inputs: Mapping[str, Tensor], *, cautious: bool = True) -> Begun | None:
         """Replay what is trusted for this before it is known whether it is the right one: `run` takes it, or nobody.
 
-        A replay changes nothing but its own memory. What it reads is there, even where the model is another by now.
+        A replay changes nothing but its own memory; what it reads is there, even where the model is another by now.
         """
         key = self.key(what, inputs, cautious)
-        trusted, reads = self._trusted.get(key), self._reads.get(key)
-        if trusted is None or reads is None or self._lie_elsewhere(inputs) or not reads.are_in_place():
-            return None
-        return Begun(trusted, trusted.replay(inputs))
+        trusted = None if self._lie_elsewhere(inputs) else self._trusted_for(key)
+        return None if trusted is None else Begun(trusted, trusted.replay(inputs))
 
     def run(
         self,
@@ -145,10 +143,10 @@ class Recorder:
         if self._lie_elsewhere(inputs):
             return compute(inputs), False  # what lies on the host may be read there, by Python
         key = self.key(what, inputs, cautious)
-        trusted = self._trusted.get(key)
+        if begun is not None and begun.recording is self._trusted.get(key):
+            return begun.found, True
+        trusted = self._trusted_for(key)
         if trusted is not None:
-            if begun is not None and begun.recording is trusted:
-                return begun.found, True
             return trusted.replay(inputs), True
         if self._gave_up:
             return compute(inputs), False
@@ -208,6 +206,14 @@ class Recorder:
             self._trusted, self._waiting, self._reads, self._room, self._gave_up = {}, {}, {}, None, True
             self.notes.clear()
             self._shapes.clear()
+
+    def _trusted_for(self, key: Hashable) -> Recording | None:
+        """Return the recording that is trusted, if all that it reads is still there."""
+        trusted, reads = self._trusted.get(key), self._reads.get(key)
+        if trusted is None or reads is None or reads.are_in_place():
+            return trusted
+        self._refuse(key, self._shape(key))
+        return None
 
     def _lie_elsewhere(self, inputs: Mapping[str, Tensor]) -> bool:
         return any(x.device != self._device for x in inputs.values())

@@ -57,6 +57,7 @@ class State:
         self.parts: set[tuple[torch.device, torch.dtype]] = set()
         """Where the parameters lie, and of which type they are."""
         self.hooks: list[Any] = []
+        self.tensors: list[Tensor] = []
         self._waiting, self._modules = [model], {model}
         self._kinds: set[type] = set()
         self._bases: set[type] = set()
@@ -74,6 +75,7 @@ class State:
             settings += (name, one is None)
             if one is not None:
                 self.weights += place_of(one)
+                self.tensors.append(one)
                 self.parts.add((one.device, one.dtype))
         for name, one in own["_buffers"].items():
             settings += (name, one is None)
@@ -118,6 +120,7 @@ class State:
     def _tensor(self, x: Tensor) -> None:
         place = place_of(x)
         self.settings += place
+        self.tensors.append(x)
         if x.device.type == "cpu" and len(place) > 1:  # what lies on the device is read anew in every replay
             self.settings.append(None if x.is_inference() else x._version)
             if x.numel() <= FEW:
