@@ -128,6 +128,10 @@ def test_random_numbers_are_not_drawn_in_vain(draw: Callable[[Tensor], Tensor]) 
     assert not read(lambda x: x + 0 * draw(x)).watch(lambda: None)
 
 
+def test_those_of_another_device_are_no_matter() -> None:
+    assert read(lambda x: torch.rand(3, device="meta")).watch(lambda: None)
+
+
 def test_attention_draws_none() -> None:
     assert read(lambda x: F.scaled_dot_product_attention(*[x.expand(1, 1, 4, 3)] * 3)).watch(lambda: None)
 

@@ -59,7 +59,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # What operations of others read, in a Python of their own, is not seen.
-        self._is_unfit |= getattr(function, "namespace", None) not in TORCHS_OWN or _draws(function)
+        self._is_unfit |= getattr(function, "namespace", None) not in TORCHS_OWN
         is_made_here = function is torch.ops.aten.lift_fresh.default  # by `torch.tensor`, from numbers of Python's
         for one in self._all_storages(() if is_made_here else (args, kwargs)):
             if one._cdata not in self._made and one._cdata not in self._others:
@@ -68,8 +68,9 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
             one._cdata in self._others for one in self._all_storages(_changed(function, args, kwargs))
         )
         found = function(*args, **kwargs)
-        # A view of what others made is still theirs.
-        self._made |= {one._cdata for one in self._all_storages(found)} - self._others.keys()
+        made = {one._cdata for one in self._all_storages(found)}
+        self._is_unfit |= bool(made) and _draws(function)  # on the device: those of the host are drawn by Python
+        self._made |= made
         return found
 
     def _all_storages(self, values: Any) -> Iterator[torch.UntypedStorage]:
