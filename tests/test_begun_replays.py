@@ -316,10 +316,13 @@ class Scaled(nn.Module):
 
     scales: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, is_weight: bool) -> None:
         super().__init__()
         self.inner = tiny.bert()
-        self.register_buffer("scales", torch.ones(1))
+        if is_weight:
+            self.scales = nn.Parameter(torch.ones(1), requires_grad=False)
+        else:
+            self.register_buffer("scales", torch.ones(1))
 
     def forward(self, **inputs: Tensor) -> Tensor:
         found, scale = self.inner(**inputs).logits, torch.empty(1)
@@ -327,10 +330,11 @@ class Scaled(nn.Module):
         return found * scale  # type: ignore[no-any-return]
 
 
-def test_nothing_begins_where_a_tensor_of_the_model_is_another() -> None:
-    model = trusted(Scaled().eval())
+@pytest.mark.parametrize("is_weight", [True, False])
+def test_nothing_begins_where_a_tensor_of_the_model_is_another(is_weight: bool) -> None:
+    model = trusted(Scaled(is_weight).eval())
     assert replays_of_a_call(model) == 1
-    model.scales = torch.full((1,), 3.0)
+    model.scales.data = torch.full((1,), 3.0)
     assert replays_of_a_call(model) == 0
 
 

@@ -224,6 +224,13 @@ def test_what_is_gone_at_once_is_not_watched() -> None:
     assert not read(lambda x: x * tables.pop()).watch(lambda: None)
 
 
+def test_what_was_moved_at_once_is_not_watched() -> None:
+    table = torch.ones(3)
+    reads = read(lambda x: x * table)
+    table.untyped_storage().resize_(0)
+    assert not reads.watch(lambda: None)
+
+
 def test_nobody_hears_who_is_gone() -> None:
     tables, said = [torch.ones(3)], []
     reads = read(lambda x: x * tables[0])
