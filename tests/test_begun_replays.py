@@ -338,6 +338,25 @@ def test_nothing_begins_where_a_tensor_of_the_model_is_another(is_weight: bool) 
     assert replays_of_a_call(model) == 0
 
 
+class Odd(Tensor):
+    """A tensor that does not tell what it holds."""
+
+    def __tensor_flatten__(self) -> Any:
+        raise ValueError("nobody asks me")
+
+    @staticmethod
+    def __tensor_unflatten__(*_: Any) -> Any:
+        raise ValueError("nobody asks me")
+
+
+def test_nothing_begins_where_a_tensor_does_not_tell_where_it_lies() -> None:
+    model: Any = tiny.bert()
+    model.odd = torch.ones(2).as_subclass(Odd)
+    assert replays_of_a_call(trusted(model)) == 1  # which began after the model was looked at
+    assert kept.recorded(model) is not None
+    assert kept.presumed(model) is None
+
+
 class Counts(nn.Module):
     """A model that counts its calls, in a tensor."""
 

@@ -7,6 +7,7 @@ adapter off gets another one. Where someone watches the model run, by a hook, sa
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import deque
@@ -68,7 +69,8 @@ class Kept:
                     self._states.clear()
                     self._places.clear()
                 number = self._states[settings] = next(self._numbers)
-                self._places[number] = [Place.of(one) for x in tensors for one in memory_of(x)]
+                with contextlib.suppress(Exception):  # tensors of others may answer as they like: nothing is presumed
+                    self._places[number] = [Place.of(one) for x in tensors for one in memory_of(x)]
             found = self.looks[-1] = self._states[settings]
             return found
 
