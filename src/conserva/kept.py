@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from operator import attrgetter
 from types import FunctionType
@@ -53,7 +52,7 @@ class Kept:
 
     def __init__(self, life: int, weights: Hashable, recorder: Recorder) -> None:
         self.life, self.weights, self.recorder = life, weights, recorder
-        self.looks: deque[int | None] = deque([None, None], 2)
+        self.looks: tuple[int | None, int | None] = (None, None)
         """The states that the model was in the last two times; None where nobody could tell."""
         self._states: dict[Hashable, int] = {}
         self._places: dict[int, list[Place]] = {}
@@ -71,7 +70,8 @@ class Kept:
                 number = self._states[settings] = next(self._numbers)
                 with contextlib.suppress(Exception):  # tensors of others may answer as they like: nothing is presumed
                     self._places[number] = [Place.of(one) for x in tensors for one in memory_of(x)]
-            found = self.looks[-1] = self._states[settings]
+            found = self._states[settings]
+            self.looks = (self.looks[0], found)
             return found
 
     def presumed(self) -> int | None:
@@ -113,7 +113,7 @@ def recorded(model: nn.Module, what: Hashable = None) -> Recorded | None:
     if kept is not None and kept.life == life and kept.is_in_vain(what):
         return None
     if kept is not None:
-        kept.looks.append(None)  # for now
+        kept.looks = (kept.looks[1], None)  # for now
     try:
         state = State(model)
         weights, settings = tuple(state.weights), (*_switches(), *state.settings)
