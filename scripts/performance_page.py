@@ -269,7 +269,7 @@ def profile(found: Found) -> list[str]:
     far = [f"{number(row['span_ms'] / sum(row['limit_ms'].values()))} at {row['tokens']:,} tokens" for row in rows]
     return [
         "## Where the time goes",
-        f"One explanation by `ah+ln`, the model of the first table, kernel by kernel. {_made_with(found['machine'])} "
+        f"A first call of `ah+ln`, nothing recorded, by the model of the first table, kernel by kernel. {_made_with(found['machine'])} "
         f"`at least` is the time if matrix products ran at {number(ceilings['tflops'])} TFLOP/s and everything else "
         f"were fused, reading and writing once at {number(ceilings['terabytes a second'])} TB/s, in every layer at "
         "every token. `idle` is time in which nothing ran, waiting for the next launch.",

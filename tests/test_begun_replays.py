@@ -133,7 +133,7 @@ def test_nothing_begins_while_someone_watches() -> None:
     assert Spoilt.replays == before
 
 
-def test_nothing_is_presumed_after_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_presumed_after_one_look() -> None:
     model = tiny.bert()
     assert kept.presumed(model) is None
     place = kept.recorded(model)

@@ -48,5 +48,5 @@ def memory_of(x: Tensor) -> Iterator[torch.UntypedStorage]:
             yield from memory_of(getattr(inside, name))
     else:
         # A sparse one has several places, and no name for them.
-        with contextlib.suppress(NotImplementedError, RuntimeError):
+        with contextlib.suppress(RuntimeError):
             yield x.untyped_storage()

@@ -51,7 +51,9 @@ def replayed(
         with contextlib.suppress(Exception):  # it shows again, where there is an answer to it
             begun = expected.recorder.begin((form, expected.state, hidden), tensors, cautious=cautious)
     place = recorded(model, form)  # the device is at work meanwhile
-    begun, expected = begun if place == expected else None, None  # which hold memory that the rest may need
+    if place != expected:
+        begun = None
+    del expected  # either holds recordings, whose memory the rest may need
     if place is None:
         return compute(call)
     what = (form, place.state, _hide_nothing(tensors) if hidden is None else hidden)

@@ -58,6 +58,7 @@ class State:
         """Where the parameters lie, and of which type they are."""
         self.hooks: list[Any] = []
         self.tensors: list[Tensor] = []
+        """Its weights, and all others that it holds."""
         self._waiting, self._modules = [model], {model}
         self._kinds: set[type] = set()
         self._bases: set[type] = set()
@@ -223,7 +224,7 @@ def life_of(x: Tensor) -> int:
     """Return a number for the memory that a tensor lies in; what is taken later, at the same place, has another."""
     try:
         return serial_number(x.untyped_storage())
-    except (NotImplementedError, RuntimeError):  # it lies nowhere, and holds others
+    except RuntimeError:  # it lies nowhere, and holds others
         return serial_number(x)
 
 

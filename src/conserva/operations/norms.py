@@ -30,15 +30,15 @@ class FrozenLayerNorm(PlainFunction):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale, weight = ctx.saved_tensors
-        # Torch's own backward, in one kernel. Of its three terms, scale * (g - mean g - y mean(g y)), the last is the
-        # one that differentiates the scale: where the normed values y are 0 there is none of it. The mean stays live:
-        # detaching it would break conservation (Ali et al. 2022, section 4.2).
+        # scale * (g - mean g): the mean is live, detaching it would break conservation (Ali et al. 2022, section 4.2).
         with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
             if at_hand(scale.device):
                 from ..kernels.norm_gradient import fits, norm_gradient
 
                 if fits(grads[0], scale, weight):
                     return norm_gradient(grads[0], scale, weight), None, None, None, None
+            # Torch's own backward has a third term, y mean(g y), which differentiates the scale: where the normed
+            # values y are 0 there is none of it.
             zeros = torch.zeros_like(grads[0], memory_format=torch.contiguous_format)
             none, wanted = torch.zeros_like(scale), (True, False, False)
             grad, _, _ = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, None, wanted)
