@@ -269,12 +269,13 @@ def profile(found: Found) -> list[str]:
     far = [f"{number(row['span_ms'] / sum(row['limit_ms'].values()))} at {row['tokens']:,} tokens" for row in rows]
     return [
         "## Where the time goes",
-        f"A first call of `ah+ln`, nothing recorded, by the model of the first table, kernel by kernel. {_made_with(found['machine'])} "
+        "A first call of `ah+ln`, with nothing recorded, of the model of the first table, kernel by kernel. "
+        f"{_made_with(found['machine'])} "
         f"`at least` is the time if matrix products ran at {number(ceilings['tflops'])} TFLOP/s and everything else "
         f"were fused, reading and writing once at {number(ceilings['terabytes a second'])} TB/s, in every layer at "
         "every token. `idle` is time in which nothing ran, waiting for the next launch.",
         table(titles, [*cells, total]),
-        f"In multiples of that limit an explanation takes {listed(far)}.",
+        f"In multiples of that limit it takes {listed(far)}.",
     ]
 
 
