@@ -171,7 +171,7 @@ SAID = {
     "the longest text": "tokens by `ah+ln` takes 500 s and 33.3 GiB above the weights; every score is finite.",
     "shares of the time": "| matrix products | 30.0 ms | 60% | 20.0 ms |",
     "what has no limit": "| idle | 20.0 ms | 40% | - |",
-    "the limit": "In multiples of that limit an explanation takes 2.50 at 4,096 tokens.",
+    "the limit": "In multiples of that limit it takes 2.50 at 4,096 tokens.",
     "the kernel": "| 2,048 | 8.00&nbsp;ms<br>1.00&nbsp;x<br>100&nbsp;TFLOP/s | 5.00&nbsp;ms<br>0.62&nbsp;x<br>160",
     "the kernel, against the best": "`value-only` takes 0.40 times what the fastest of the others takes.",
     "errors": "| full | 3.0e-03 / 2.0e-03 |\n| odd | did not run / 2.0e-03 |\n| huge | left to torch / 2.0e-03 |",
