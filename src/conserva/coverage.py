@@ -15,6 +15,9 @@ from torch import nn
 _MODULE_CALL = nn.Module._call_impl.__code__
 
 
+CONSTANT = "constant"
+"""What stands in the place of a rule where a call has no live input: nothing is propagated through it."""
+
 READING = 5
 """How many frames lie between a torch call and `calling_module`: the context, a reader, two methods, and itself."""
 
@@ -70,7 +73,6 @@ class Coverage:
     def __init__(self) -> None:
         self._met: list[tuple[nn.Module | None, str, str, str, str]] = []  # counted when asked: they are many
         self.is_paused = False
-        self.attention_seen = False  # also where it is over before the first place that is explained
 
     def record(self, kind: str, function: str, rule: str, path: str = "") -> None:
         """Note one call of the module at work."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from . import census, checks
+from . import checks, witness
 from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
@@ -107,9 +107,9 @@ class Pass:
 
         output, numbers = forward(self.model, call, sources, context, targets)
         weigh()
-        nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
+        nodes = self._checked(call, targets, numbers, context)
         if books is not None and self.rules.attention != "freeze":
-            census.cancel_inside_softmax(nodes, books)
+            witness.cancel_inside_softmax(nodes, context.softmaxes, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
         if any(map(was_passed_by, embeddings.values())):
             # Which was not known before. What the first run kept must not lie beside what the second keeps.
@@ -123,6 +123,23 @@ class Pass:
         last = len(numbers) - 1
         logits = classes_of(output, samples)
         return [self._split(context, number, logits, cut, shown, i < last) for i, number in enumerate(numbers)]
+
+    def _checked(
+        self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor], numbers: Any, context: Propagation
+    ) -> list[Any]:
+        """Return the nodes of the graph. What is refused is looked for in a second pass, which names the module."""
+        try:
+            return witness.check(
+                self.model, numbers, self.rules, context.coverage, self.trusted, context.softmaxes, context.calls
+            )
+        except witness.Refused:
+            inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
+            sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside)
+            search = Propagation(self.rules, None, sources)
+            search.calls = {}
+            _, again = forward(self.model, call, sources, search, targets)
+            witness.check(self.model, again, self.rules, search.coverage, self.trusted, search.softmaxes, search.calls)
+            raise
 
     def _split(
         self,

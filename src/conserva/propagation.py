@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,14 +13,15 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from .coverage import Coverage
+from .coverage import Coverage, calling_module
 from .errors import Error
 from .operations import READERS, is_idle
-from .operations.elementwise import Functions, forget_trail
-from .operations.live import live, untouched
+from .operations.elementwise import Functions, Limits, Ratio, coefficient, made_beside
+from .operations.live import ScaleGradient, live, untouched
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
+    from .held import Held
     from .ledger import Books
     from .memory import Keeper
     from .operations.live import Reader
@@ -46,6 +48,12 @@ class Propagation(TorchFunctionMode):
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
+        self.softmaxes: list[Any] = []
+        """Nodes of the graph that are softmaxes written in several calls, where a rule differentiates them."""
+        self.held: Held | None = None
+        """Frozen factors of another pass to use instead of this one's; see `held`."""
+        self.calls: dict[Any, tuple[Any, str]] | None = None
+        """Node of the graph -> the module and the call that made it, for a pass that is run to name a culprit."""
         self.keeper: Keeper | None = None
         self.is_lean = True  # fused attention keeps the mask as it is given, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
@@ -72,6 +80,15 @@ class Propagation(TorchFunctionMode):
             outer._shadowed = False
 
     def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self.calls is None:
+            return self._read(func, types, args, kwargs)
+        out = self._read(func, types, args, kwargs)
+        note_call(self.calls, out, getattr(func, "__name__", str(func)))
+        return out
+
+    def _read(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
@@ -112,7 +129,7 @@ class Propagation(TorchFunctionMode):
 
     def reader_of_others(self, name: str) -> Reader:
         """Return the reader of calls that the table does not have."""
-        return _in_place if name.endswith("_") else _named
+        return _in_place if name.endswith("_") and not name.startswith("_") else _named
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -157,6 +174,25 @@ class Propagation(TorchFunctionMode):
             parameter = self.parameter_of(constant if of is None else of)
             self.books.book(out, constant, parameter, factor=factor, where=where, joined=joined)
 
+    def frozen(self, x: Any) -> Any:
+        """Return a live tensor as a constant; anything else as it is."""
+        if not live(x):
+            return x
+        return x.detach() if self.held is None else self.held.frozen(x)
+
+    def share(self, x: Any, factor: float) -> Any:
+        """Let `factor` of the gradient pass to `x`, if it is live."""
+        if not live(x):
+            return x
+        return ScaleGradient.apply(x, factor) if self.held is None else self.held.share(x, factor)
+
+    def ratio(self, source: Tensor, value: Tensor, limits: Limits) -> Tensor:
+        """Return an activation's value, read as its source times a constant."""
+        if self.held is not None:
+            make = partial(coefficient, source.detach(), value, limits.at_zero, limits.slope)
+            return self.held.times(source, make, limits.at_zero).to(value.dtype)
+        return Ratio.apply(source, [value], limits, self.rules.attention != "freeze")  # type: ignore[no-any-return]
+
     def constant(self, x: Any) -> Any:
         """Return a parameter as a constant that still tells its origin; anything else as it is."""
         if type(x) is not Parameter or not x.requires_grad:
@@ -197,9 +233,36 @@ def _named(context: Propagation, function: Callable[..., Any], *args: Any, **kwa
 
 
 def _in_place(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if args:
-        forget_trail(args[0])
-    return function(*args, **kwargs)
+    """Make a call on a copy: on a view of another tensor, the graph would not tell which call it was."""
+    if not args or not live(args[0]) or function.__name__ in _PLAIN_IN_PLACE:
+        return function(*args, **kwargs)
+    return made_beside(args[0], lambda copy: function(copy.clone(), *args[1:], **kwargs))
+
+
+_PLAIN_IN_PLACE = (
+    "requires_grad_",
+    "detach_",
+    "retain_grad",
+    "zero_",
+    "fill_",
+    "copy_",
+    "set_",
+    "resize_",
+    "share_memory_",
+)
+"""Calls that end in an underscore and compute nothing: they store what they are given, or change the shape alone."""
+
+
+def note_call(calls: dict[Any, tuple[Any, str]], out: Any, name: str) -> None:
+    """Note for each new node behind an output the call that made it, and the module it was made in."""
+    outputs = out if isinstance(out, (tuple, list)) else (out,)
+    waiting = [x.grad_fn for x in outputs if isinstance(x, Tensor) and x.grad_fn is not None]
+    module = calling_module(2) if waiting else None
+    while waiting:
+        node = waiting.pop()
+        if node not in calls:
+            calls[node] = (module, name)
+            waiting.extend(before for before, _ in node.next_functions if before is not None)
 
 
 def rules(base: str | RuleSet = "ah+ln", **changes: str | float) -> Propagation:

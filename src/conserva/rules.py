@@ -28,6 +28,11 @@ RULES: Mapping[str, Mapping[str, str]] = {
         "half": "each factor gets half",
         "freeze-gate": "a factor that comes out of an activation is a constant; without one, each gets half",
     },
+    "bilinear": {
+        "refuse": "a matrix product of two live tensors that belongs to no recognised attention is refused",
+        "half": "each factor gets half, in attention that is not recognised too",
+        "gradient": "differentiated, in attention that is not recognised too",
+    },
     "linear": {
         "zero": "the gradient, LRP-0",
         "epsilon": "LRP-epsilon: outputs near 0 give less",
@@ -46,6 +51,7 @@ class RuleSet:
     norm: str = "gradient"
     activation: str = "gradient"
     product: str = "gradient"
+    bilinear: str = "refuse"
     linear: str = "zero"
     epsilon: float = 1e-6
     gamma: float = 0.01

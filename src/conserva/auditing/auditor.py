@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..coverage import calling_module
 from ..ledger import Books, Entry, Unbatchable
 from ..operations import activations, arithmetic, attention, joins, linear, norms
-from ..operations.elementwise import Trail
+from ..operations.elementwise import Trail, known_trail, leave_trail
 from ..operations.live import in_float32, live, overwrite
 from ..propagation import Propagation
 from ..rules import RuleSet
@@ -225,9 +225,9 @@ class _Aliases:
             self._known[id(x)] = alias
             self._originals[id(alias)] = x
             self.made.append(alias)
-            trail = x.__dict__.get("conserva_trail")
-            if trail is not None and trail.source._version == trail.version:
-                alias.__dict__["conserva_trail"] = Trail(self._alias(trail.source), trail.function, trail.linear)
+            trail = known_trail(x)
+            if trail is not None:
+                leave_trail(alias, Trail(self._alias(trail.source), trail.function, trail.linear))
         return self._known[id(x)]
 
     def restore_trail(self, out: Tensor) -> None:
@@ -235,7 +235,7 @@ class _Aliases:
         trail = out.__dict__.get("conserva_trail")
         if trail is not None and id(trail.source) in self._originals:
             original = self._originals[id(trail.source)]
-            out.__dict__["conserva_trail"] = Trail(original, trail.function, trail.linear)
+            leave_trail(out, Trail(original, trail.function, trail.linear))
 
 
 def _needs_watch(name: str, others: Sequence[Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .. import census
+from .. import census, witness
 from ..coverage import Meeting
 from ..errors import Error
 from ..forward import forward
@@ -104,9 +104,9 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
     norms: list[NormRecord] = []
     with watching(modules, norms):
         _, (number,) = forward(model, call, sources, auditor, [target])
-    nodes = census.check_reached(model, [number], rules, auditor.coverage, ())
+    nodes = witness.check(model, [number], rules, auditor.coverage, softmaxes=auditor.softmaxes)
     if rules.attention != "freeze":
-        census.cancel_inside_softmax(nodes, books)
+        witness.cancel_inside_softmax(nodes, auditor.softmaxes, books)
     leaves = list(sources.leaves.values())
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
     grads = auditor.gradient(in_float32(number).sum() * scale, leaves)

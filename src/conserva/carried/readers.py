@@ -13,8 +13,8 @@ from ..errors import NotApplicable
 from ..maps import PRODUCTS, factors_of
 from ..operations import composites, lookup, rows
 from ..operations.attention import written_out
-from ..operations.elementwise import Trail, forget_trail, trail_of
-from ..operations.live import frozen, live, overwrite
+from ..operations.elementwise import Trail, forget_trail, leave_trail, trail_of
+from ..operations.live import live, overwrite
 from .shares import Halved, Positive, SharedProduct, SharedSum, carry
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _step(value: Tensor, *args: Any, linear: bool = False) -> Tensor:
     """Return the value of an elementwise function, tied to the tensor that it is a function of."""
     trails = [trail_of(arg) for arg in args if live(arg)]
     out = carry(trails[0].source, value)
-    out.__dict__["conserva_trail"] = Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails))
+    leave_trail(out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
     return out
 
 
@@ -119,7 +119,7 @@ def _power(context: Carrier, function: Callable[..., Any], input: Any, exponent:
 
 def _statistic(context: Carrier, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read a norm's scale, a constant."""
-    return function(frozen(input) if isinstance(input, Tensor) else input, *args, **kwargs)
+    return function(context.frozen(input), *args, **kwargs)
 
 
 def _pooled(context: Carrier, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from .. import census
+from .. import census, witness
 from ..errors import Error, NotApplicable
 from ..forward import forward
 from ..inputs import Inputs
@@ -133,7 +133,7 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
         sources = Sources(modules, call.features(), True, ())
         recorder = MapRecorder(sources, samples)
         output, (number,) = forward(model, call, sources, recorder, [target])
-        census.check_reached(model, [number], recorder.rules, recorder.coverage, ())
+        witness.check(model, [number], recorder.rules, recorder.coverage, softmaxes=recorder.softmaxes)
         written = recorder.state(number.grad_fn).written
         maps = _behind(recorder.maps, written)
         _refuse_mingled(model, recorder.maps, maps)

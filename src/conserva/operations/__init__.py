@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import activations, arithmetic, attention, composites, groups, joins, linear, lookup, norms, rows
+from . import activations, arithmetic, attention, composites, joins, linear, lookup, moves, norms, rows
 
 if TYPE_CHECKING:
     from ..rules import RuleSet
     from .live import Reader
 
-# The last part reads some calls on top of the others' readers, in whose place it stands.
 READERS = {
     name: reader
-    for part in (activations, arithmetic, attention, composites, joins, linear, lookup, norms, rows, groups)
+    for part in (activations, arithmetic, attention, composites, joins, linear, lookup, norms, moves, rows)
     for name, reader in part.READERS.items()
 }
 
-_FOR_NAMES = {rows.move_axes, rows.pick_rows}
+_FOR_NAMES = {rows.move_axes, rows.pick_rows, moves.copy, moves.view}
 """Readers that keep books, and remember which parameter a constant was made from."""
 
 _FOR_FUNCTIONS = {arithmetic.READERS[name] for name in ("add", "sub", "rsub", "neg")}
@@ -26,6 +25,6 @@ _FOR_FUNCTIONS = {arithmetic.READERS[name] for name in ("add", "sub", "rsub", "n
 
 def is_idle(reader: Reader, rules: RuleSet) -> bool:
     """Tell whether a reader makes a call as it stands where no books are kept: such calls are most of a model's."""
-    if reader in _FOR_NAMES:
-        return rules.linear == "zero"  # the other rules ask for the parameter that a matrix is
+    if reader in _FOR_NAMES:  # the other rules ask for the parameter that a matrix is, or follow functions
+        return rules.linear == "zero" and rules.activation == "gradient"
     return reader in _FOR_FUNCTIONS and rules.activation == "gradient"

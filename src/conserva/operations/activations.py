@@ -12,27 +12,30 @@ from . import gated
 from .elementwise import (
     Activation,
     Call,
-    Ratio,
+    Limits,
     Trail,
     book_at_zero,
     follow,
-    forget_trail,
     known_trail,
+    leave_trail,
+    made_beside,
     source_of,
     squared,
 )
-from .live import live, overwrite
-from .norms import statistic
+from .live import live
+from .patterns import is_softmax_of_logarithms, is_watched
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
     from .live import Reader
 
 _NAMES = (
-    "abs", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "elu", "erf", "exp", "expm1", "gelu",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "log1p", "log_sigmoid", "mish",
-    "reciprocal", "relu", "relu6", "selu", "sigmoid", "silu", "sin", "softplus", "softshrink", "softsign",
-    "special_erf", "special_expit", "square", "tanh", "tanhshrink", "threshold", "__rpow__", "__rdiv__",
+    "abs", "absolute", "asinh", "atan", "arctan", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "cosh",
+    "elu", "erf", "erfc", "expm1", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "logit", "mish", "reciprocal", "relu",
+    "relu6", "rsqrt", "selu", "sigmoid", "silu", "sin", "sinc", "sinh", "softplus", "softshrink", "softsign",
+    "special_erf", "special_erfc", "special_expit", "special_expm1", "special_log1p", "sqrt", "square", "tan", "tanh",
+    "tanhshrink", "threshold", "__rpow__", "__rdiv__",
 )  # fmt: skip
 
 
@@ -40,8 +43,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     """Read a call of one live tensor and otherwise plain numbers."""
     x = input
     if kwargs and kwargs.pop("inplace", False) and live(x):
-        forget_trail(x)
-        return overwrite(x, activation(context, function, x.clone(), *args, **kwargs))
+        return made_beside(x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
     rule = context.meet("activation", function)
@@ -49,21 +51,27 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     if rule == "gradient" and not large and context.rules.product == "gradient":
         return function(x, *args, **kwargs)  # nothing to change, and no product that asks where its factors are from
     # Where a product gives each factor half, one function serves it and its gate: that is less even for small tensors.
-    if large or (context.keeper is not None and context.rules.product == "half"):
+    fused = large or (context.keeper is not None and context.rules.product == "half")
+    if fused and context.held is None and not (rule == "ratio" and _may_be_softmax(context, function)):
         whole = _as_a_whole(context, function, x, args, kwargs)
         if whole is not None:
             return whole
     if rule == "gradient":
         out = function(x, *args, **kwargs)
         if context.rules.product == "freeze-gate":
-            out.__dict__["conserva_trail"] = Trail(x, 0, linear=False)  # a product asks which factor is the gate
+            leave_trail(out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
         return out
     if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
         # Bounds that are tensors: no one f(0), f'(0) for all elements.
         with torch.no_grad():
             value = function(x, *args, **kwargs)
-        return Ratio.apply(x, [value], 0.0, 0.0)
+        return context.ratio(x, value, Limits(0.0, 0.0, True, function.__name__))
     return follow(context, function, x, *args, **kwargs)
+
+
+def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:
+    """Tell whether it is decided later if this exponential is differentiated."""
+    return context.rules.attention != "freeze" and function.__name__ in ("exp", "exp2")
 
 
 def _as_a_whole(
@@ -84,7 +92,7 @@ def _as_a_whole(
         out = function(x, *args, **kwargs)
     if whole.at_zero:
         book_at_zero(context, out, x, whole.at_zero)
-    out.__dict__["conserva_trail"] = Trail(x, number, linear=False, whole=whole, made=out._version)
+    leave_trail(out, Trail(x, number, linear=False, whole=whole))
     return out
 
 
@@ -92,17 +100,30 @@ def activation_in_place(context: Propagation, function: Callable[..., Any], x: A
     """Read `x.tanh_()` and its like: the same function, stored where its argument was."""
     if not live(x):
         return function(x, *args, **kwargs)
-    forget_trail(x)
-    return overwrite(x, activation(context, getattr(Tensor, function.__name__[:-1]), x.clone(), *args, **kwargs))
+    plain = getattr(Tensor, function.__name__[:-1], None) or getattr(torch.nn.functional, function.__name__[:-1])
+    read = READERS[function.__name__[:-1]]
+    return made_beside(x, lambda copy: read(context, plain, copy, *args, **kwargs))
+
+
+def exponential(context: Propagation, function: Callable[..., Any], input: Any, **kwargs: Any) -> Any:
+    """Read `exp`: a softmax where the logarithm of its denominator was taken off before, else an activation."""
+    if live(input) and is_watched(context.rules) and is_softmax_of_logarithms(input):
+        rule = context.meet("attention", function, "written out with logarithms")
+        out = function(context.frozen(input) if rule == "freeze" else input, **kwargs)
+        if live(out):
+            context.softmaxes.append(out.grad_fn)
+        return out
+    return activation(context, function, input, **kwargs)
 
 
 def power(context: Propagation, function: Callable[..., Any], input: Any, exponent: Any, **kwargs: Any) -> Any:
-    """Read a power: a root is the scale of a norm written out, all else an activation."""
-    if not isinstance(exponent, Tensor):
-        if exponent in (0.5, -0.5):
-            return statistic(context, function, input, exponent, **kwargs)
-        if exponent == 2 and context.rules.activation == "ratio" and not kwargs:
-            return square(context, function, input, exponent)
+    """Read a power with an exponent that is a number."""
+    if isinstance(exponent, Tensor) and exponent.numel() == 1 and exponent.is_cpu and not live(exponent):
+        exponent = exponent.item()
+    if live(exponent):
+        return function(input, exponent, **kwargs)
+    if not isinstance(exponent, Tensor) and exponent == 2 and context.rules.activation == "ratio" and not kwargs:
+        return square(context, function, input, exponent)
     return activation(context, function, input, exponent, **kwargs)
 
 
@@ -119,8 +140,12 @@ def square(context: Propagation, function: Callable[..., Any], input: Any, *expo
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(_NAMES, activation),
-    **{f"{name}_": activation_in_place for name in _NAMES if hasattr(Tensor, f"{name}_")},
-    "pow": power,
+    **dict.fromkeys(("exp", "exp2", "special_exp2"), exponential),
+    **dict.fromkeys(("pow", "float_power"), power),
     "square": square,
-    "pow_": activation_in_place,
+}
+READERS |= {
+    f"{name}_": activation_in_place
+    for name in tuple(READERS)
+    if hasattr(Tensor, f"{name}_") or hasattr(torch.nn.functional, f"{name}_")
 }

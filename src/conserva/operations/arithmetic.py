@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import gated
-from .elementwise import IDENTITY, Trail, follow, forget_trail, is_curved, known_trail, source_of, squared
-from .live import frozen, live, overwrite, scale_gradient
+from . import gated, patterns
+from .elementwise import (
+    IDENTITY,
+    Trail,
+    follow,
+    is_curved,
+    known_trail,
+    leave_trail,
+    made_beside,
+    share_source,
+    squared,
+)
+from .live import live
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -22,15 +32,29 @@ def _continues(context: Propagation, a: Any, b: Any) -> bool:
     if context.rules.activation != "ratio":
         return False
     if live(a) and live(b):
-        return source_of(a) is source_of(b)
+        return share_source(a, b)
     return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
+
+
+def _as_numbers(context: Propagation, a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two arguments, a constant that is a single number on the host as a number: a step of a function."""
+    if context.rules.activation == "ratio":
+        if live(a) and _is_number(b):
+            return a, b.item()
+        if live(b) and _is_number(a):
+            return a.item(), b
+    return a, b
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is Tensor and x.dim() == 0 and x.is_cpu and x.is_floating_point() and not x.requires_grad
 
 
 def _sum(sign_a: int, sign_b: int) -> Reader:
     """Return the reader of `sign_a * input + sign_b * other`."""
 
     def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
-        a, b = input, other
+        a, b = _as_numbers(context, input, other)
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
         if (is_curved(a) or is_curved(b)) and _continues(context, a, b):
             return follow(context, function, a, b, **how)
@@ -50,9 +74,8 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
-        forget_trail(a)
-        if context.books is not None and live(a) != live(b):
-            return overwrite(a, read(context, out_of_place, a.clone(), b, **kwargs))
+        if (context.books is not None and live(a) != live(b)) or is_curved(a) or is_curved(b):
+            return made_beside(a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 
     return read_in_place
@@ -60,11 +83,14 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
 def multiply(context: Propagation, function: Callable[..., Any], input: Any, other: Any) -> Any:
     """Read `a * b`."""
-    a, b = input, other
+    a, b = _as_numbers(context, input, other)
     if not (live(a) and live(b)):
         return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
-    if context.rules.activation == "ratio" and source_of(a) is source_of(b):
+    if context.rules.activation == "ratio" and share_source(a, b):
         return squared(context, a) if a is b and known_trail(a) is None else follow(context, function, a, b)
+    normed = patterns.read_product(context, function, a, b)
+    if normed is not None:
+        return normed
     if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(a)):
         product = gated.gate(context, function, a, b)
         if product is not None:
@@ -80,18 +106,22 @@ def shared(context: Propagation, function: Callable[..., Any], *factors: Any) ->
     if rule == "freeze-gate":
         gates = [live(factor) and is_curved(factor) for factor in factors]
         if any(gates) and not all(gates):
-            return [frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
+            return [context.frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
     share = 1 / sum(map(live, factors))
-    return [scale_gradient(factor, share) for factor in factors]
+    return [context.share(factor, share) for factor in factors]
 
 
 def divide(context: Propagation, function: Callable[..., Any], input: Any, other: Any, **kwargs: Any) -> Any:
     """Read `a / b`. A divisor is a scale like a norm's: but for the gradient, it is constant."""
-    a, b = input, other
+    a, b = _as_numbers(context, input, other)
     if not kwargs and _continues(context, a, b):
         return follow(context, function, a, b, linear=not live(b))
-    if live(b) and context.meet("product", function) != "gradient":
-        b = frozen(b)
+    if live(b):
+        normed = patterns.read_quotient(context, function, a, b, **kwargs)
+        if normed is not None:
+            return normed
+        if context.meet("product", function) != "gradient":
+            b = context.frozen(b)
     return function(a, b, **kwargs)
 
 
@@ -103,7 +133,7 @@ def negate(context: Propagation, function: Callable[..., Any], input: Any) -> An
     if trail is not None:
         return follow(context, function, input, linear=True)
     out = function(input)  # as rotary embeddings do twice a layer: a function of a tensor that is its own source
-    out.__dict__["conserva_trail"] = Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True)
+    leave_trail(out, Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True))
     return out
 
 
@@ -112,9 +142,8 @@ def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
-        forget_trail(a)
-        if live(a) and live(b):
-            return overwrite(a, read(context, out_of_place, a.clone(), b, **kwargs))
+        if (live(a) and live(b)) or is_curved(a) or is_curved(b):
+            return made_beside(a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 
     return read_in_place

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..coverage import CONSTANT
 from ..errors import Error
-from .live import frozen, live, scale_gradient
+from .live import live
 from .remembered import as_before
 from .value_only import attend, repeated
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 
 def softmax(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a softmax, or the logarithm of its denominator. The products around it are read as matrix products."""
-    context.coverage.attention_seen = True
+    """Read a softmax. The products around it are read as matrix products."""
+    if not live(input):
+        context.coverage.record("attention", function.__name__, CONSTANT)
     freeze = live(input) and context.meet("attention", function) == "freeze"
-    return function(frozen(input) if freeze else input, *args, **kwargs)
+    return function(context.frozen(input) if freeze else input, *args, **kwargs)
 
 
 def fused_attention(
@@ -39,15 +41,13 @@ def fused_attention(
     **kwargs: Any,
 ) -> Any:
     """Read `scaled_dot_product_attention`, whatever its mask, scale and grouping of heads."""
-    context.coverage.attention_seen = True
     if live(query) or live(key) or live(value):
         attn_mask, is_causal = as_before(query, key, attn_mask, is_causal)
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
         rule = context.rules.attention
         if rule == "freeze":
-            query, key = frozen(query), frozen(key)
-            attn_mask = frozen(attn_mask) if live(attn_mask) else attn_mask
+            query, key, attn_mask = map(context.frozen, (query, key, attn_mask))
             query, key, value = in_autocast(query, key, value)
             out, path = None, "plain: nothing is fused in this pass"
             if context.is_lean:
@@ -58,8 +58,9 @@ def fused_attention(
             return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
         context.meet("attention", function)
         if rule == "uniform":
-            query, key, value = scale_gradient(query, 1 / 4), scale_gradient(key, 1 / 4), scale_gradient(value, 1 / 2)
+            query, key, value = context.share(query, 1 / 4), context.share(key, 1 / 4), context.share(value, 1 / 2)
         return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
+    context.coverage.record("attention", function.__name__, CONSTANT)
     return function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
 
 
@@ -97,8 +98,8 @@ def written_out(
     enable_gqa: bool = False,
 ) -> Any:
     """Read `scaled_dot_product_attention` as the products and the softmax it stands for, so that its map exists."""
-    context.coverage.attention_seen = True
     if not (live(query) or live(key) or live(value)):
+        context.coverage.record("attention", function.__name__, CONSTANT)
         how: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         return function(query, key, value, attn_mask, dropout_p, **how)
     if dropout_p > 0:
@@ -125,7 +126,6 @@ def _numbers(mask: Any, query: Tensor) -> Tensor | None:
 
 
 READERS: dict[str, Reader] = {
-    "softmax": softmax,
-    "logsumexp": softmax,
+    **dict.fromkeys(("softmax", "softmin", "special_softmax", "_softmax", "_safe_softmax"), softmax),
     "scaled_dot_product_attention": fused_attention,
 }

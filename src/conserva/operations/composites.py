@@ -142,7 +142,36 @@ def add_product(
         return input + value * (tensor1 * tensor2)
 
 
+def add_quotient(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,
+    tensor1: Any,
+    tensor2: Any,
+    *,
+    value: float = 1,
+) -> Any:
+    """Read `addcdiv`."""
+    if not any(map(live, (input, tensor1, tensor2))):
+        return function(input, tensor1, tensor2, value=value)
+    with context.reading():
+        return input + value * (tensor1 / tensor2)
+
+
+def cosine_similarity(
+    context: Propagation, function: Callable[..., Any], x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8
+) -> Any:
+    """Read `cosine_similarity`: the product of two normalised tensors."""
+    if not (live(x1) or live(x2)):
+        return function(x1, x2, dim, eps)
+    with context.reading():
+        a, b = (x / torch.linalg.vector_norm(x, dim=dim, keepdim=True).clamp_min(eps) for x in (x1, x2))
+        return (a * b).sum(dim)
+
+
 READERS: dict[str, Reader] = {
+    "addcdiv": add_quotient,
+    "cosine_similarity": cosine_similarity,
     "multi_head_attention_forward": multi_head_attention,
     "glu": gated_linear_unit,
     "lerp": interpolate_linearly,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from .live import PlainFunction, in_float32, live
+from .live import PlainFunction, in_float32, live, overwrite
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -43,6 +43,8 @@ class Activation:
     ratio: bool
     at_zero: float = 0.0
     slope: float = 0.0
+    is_finite: bool = True
+    is_exponential: bool = False
 
     def back(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient that the rule leads on to `x`, and f(x)."""
@@ -67,23 +69,20 @@ class Activation:
 class Trail:
     """How a tensor came from its source: by which function, and whether that is a mere factor.
 
-    `whole` is the activation that makes the tensor of its source in one call, where there is one, and `made` the
-    version of the tensor as it was made: changed in place since, it cannot be made again.
+    `whole` is the activation that makes the tensor of its source in one call, where there is one. A trail holds as
+    long as neither the tensor nor its source was changed in place: the version counters tell.
     """
 
     # Trails are made for many calls of a model, so they are as plain as can be: a dataclass takes twice the time.
     __slots__ = ("function", "linear", "made", "source", "version", "whole")
 
-    def __init__(
-        self, source: Tensor, function: int, linear: bool, whole: Activation | None = None, made: int = 0
-    ) -> None:
+    def __init__(self, source: Tensor, function: int, linear: bool, whole: Activation | None = None) -> None:
         self.source = source
         self.function = function
         self.linear = linear
         self.whole = whole
-        self.made = made
-        # What tells a source that was changed in place since: it is no longer what the tensor came from.
         self.version = source._version
+        self.made = 0
 
 
 IDENTITY = Trail(torch.empty(0), 0, linear=True)
@@ -110,11 +109,30 @@ def _value_and_slopes(
     return out.item(), tuple(map(float, slopes))
 
 
+class Limits(NamedTuple):
+    """An elementwise function near 0, as its rule needs it."""
+
+    at_zero: float
+    slope: float
+    is_finite: bool = True
+    """Whether f(0) is a number; if not, 0 stands for it, and no share of f(0) can be told."""
+    name: str = ""
+    is_exponential: bool = False
+    """Whether f(x) is c exp(k x)."""
+
+
+_EXPONENTIALS = ("exp", "exp2", "special_exp2", "__rpow__")
+_FACTORS = ("mul", "multiply", "__mul__", "__rmul__", "div", "divide", "true_divide", "__truediv__")
+_PLAIN = (*_FACTORS, "add", "__add__", "__radd__", "sub", "subtract", "__sub__", "rsub", "__rsub__", "neg", "negative")
+
+
 class Functions:
     """The elementwise functions met, each known by the calls it is made of, with f(0) and f'(0)."""
 
     def __init__(self) -> None:
         self._limits = [(0.0, 1.0)]  # the first function is the identity
+        self._names = [""]
+        self._exponential = {0: False}
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._wholes: dict[int, Activation] = {}
 
@@ -126,6 +144,15 @@ class Functions:
         if number is None:
             number = self._numbers[key] = len(self._limits)
             self._limits.append(self._limit(call, args, kwargs))
+            name = getattr(call, "__name__", "")
+            inner = [arg for arg in args if type(arg) is Trail]
+            before = next((self._names[arg.function] for arg in inner if self._names[arg.function]), "")
+            if name in _EXPONENTIALS and before.startswith("log"):
+                name = "pow"
+            self._names.append(before if name in _PLAIN else name)  # the last function that is not a sum or a factor
+            self._exponential[number] = (name in _EXPONENTIALS and all(arg.linear for arg in inner)) or (
+                name in _FACTORS and len(inner) == 1 and self._exponential[inner[0].function]
+            )
         return number
 
     def _limit(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float]:
@@ -135,25 +162,37 @@ class Functions:
         value, slopes = _value_and_slopes(call, given, tuple(kwargs.items()))
         return value, sum(outer * here for outer, (_, here) in zip(slopes, inner, strict=True))
 
-    def limit(self, number: int) -> tuple[float, float]:
+    def limit(self, number: int) -> Limits:
         """Return f(0) and f'(0), and 0 for what is not finite."""
         value, slope = self._limits[number]
+        name, exponential = self._names[number], self._exponential[number]
         if not math.isfinite(value):
-            return 0.0, 0.0
-        return value, slope if math.isfinite(slope) else 0.0
+            return Limits(0.0, 0.0, False, name, exponential)
+        return Limits(value, slope if math.isfinite(slope) else 0.0, True, name, exponential)
 
     def whole(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, Activation]:
         """Return the number of an activation that is one call, and what makes it again."""
         number = self.number(call, (IDENTITY, *args), kwargs)
         if number not in self._wholes:
-            self._wholes[number] = Activation(Call(call, args, kwargs), True, *self.limit(number))
+            limits = self.limit(number)
+            self._wholes[number] = Activation(
+                Call(call, args, kwargs), True, limits.at_zero, limits.slope, limits.is_finite, limits.is_exponential
+            )
         return number, self._wholes[number]
+
+
+def leave_trail(x: Tensor, trail: Trail) -> None:
+    """Note where a tensor came from."""
+    trail.made = x._version
+    x.__dict__["conserva_trail"] = trail
 
 
 def known_trail(x: Tensor) -> Trail | None:
     """Return where `x` comes from, if that is another tensor."""
     trail: Trail | None = getattr(x, "conserva_trail", None)  # without a __dict__ for each tensor that is asked
-    return None if trail is None or trail.source._version != trail.version else trail
+    if trail is None or trail.source._version != trail.version or trail.made != x._version:
+        return None
+    return trail
 
 
 def trail_of(x: Tensor) -> Trail:
@@ -167,6 +206,23 @@ def source_of(x: Tensor) -> Tensor:
     return x if trail is None else trail.source
 
 
+def share_source(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors are elementwise functions of one: the same object, or views of the same elements."""
+    a, b = source_of(a), source_of(b)
+    if a is b:
+        return True
+    return (
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and a.layout == b.layout == torch.strided
+        and a._version == b._version
+        and a.data_ptr() == b.data_ptr()
+        and a.stride() == b.stride()
+        and a.device == b.device
+        and a.numel() > 0
+    )
+
+
 def is_curved(x: object) -> bool:
     """Tell whether `x` is more than a factor of its source: a tensor without a trail is not."""
     trail = known_trail(x) if isinstance(x, Tensor) else None
@@ -178,6 +234,20 @@ def forget_trail(x: object) -> None:
     if isinstance(x, Tensor):
         x.__dict__.pop("conserva_trail", None)
         x.__dict__.pop("conserva_origin", None)
+
+
+def made_beside(x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """Make an in-place call on a copy and store the result in `x`, which keeps the trail of the result."""
+    before = x.clone()  # what `x` held, once it is overwritten
+    copy = before.view_as(before)
+    leave_trail(copy, known_trail(x) or Trail(x, 0, True))
+    out = make(copy)
+    trail = known_trail(out)
+    forget_trail(x)
+    overwrite(x, out)
+    if trail is not None and trail.source is not copy:
+        leave_trail(x, Trail(before if trail.source is x else trail.source, trail.function, trail.linear))
+    return x
 
 
 def coefficient(source: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
@@ -194,13 +264,18 @@ class Ratio(PlainFunction):
     """The value f(x), read as x times the constant (f(x) - f(0)) / x, with the limit f'(0) at 0."""
 
     @staticmethod
-    def forward(ctx: Any, source: Tensor, value: list[Tensor], at_zero: float, slope: float) -> Tensor:
-        ctx.save_for_backward(coefficient(source, value[0], at_zero, slope))
+    def forward(ctx: Any, source: Tensor, value: list[Tensor], limits: Limits, keep_value: bool) -> Tensor:
+        ctx.limits, ctx.elementwise, ctx.exponential = limits, limits.name or "function", limits.is_exponential
+        ctx.is_differentiated = False  # set where an exponential turns out to be a part of a softmax
+        values = (value[0].clone(),) if keep_value and limits.is_exponential else ()
+        ctx.save_for_backward(coefficient(source, value[0], limits.at_zero, limits.slope), *values)
         return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (ratio,) = ctx.saved_tensors
+        ratio, *value = ctx.saved_tensors
+        if ctx.is_differentiated:  # c exp(k x) has the derivative k f(x)
+            ratio = value[0] * (ctx.limits.slope / ctx.limits.at_zero)
         return grads[0] * ratio, None, None, None
 
 
@@ -215,10 +290,10 @@ def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: b
         linear = False
         with torch.no_grad():
             value = call(*args, **kwargs)
-        at_zero, slope = context.functions.limit(number)
-        out = Ratio.apply(source, [value], at_zero, slope)
-        book_at_zero(context, out, source, at_zero)
-    out.__dict__["conserva_trail"] = Trail(source, number, linear)
+        limits = context.functions.limit(number)
+        out = context.ratio(source, value, limits)
+        book_at_zero(context, out, source, limits.at_zero)
+    leave_trail(out, Trail(source, number, linear))
     return out
 
 
@@ -227,9 +302,9 @@ def squared(context: Propagation, x: Tensor) -> Tensor:
 
     Every RMSNorm that is written out begins with it, in vain where its scale is frozen later.
     """
-    out = x * x.detach()
+    out = x * context.frozen(x)
     number, whole = context.functions.whole(torch.square, (), {})
-    out.__dict__["conserva_trail"] = Trail(x, number, linear=False, whole=whole, made=out._version)
+    leave_trail(out, Trail(x, number, linear=False, whole=whole))
     return out
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .elementwise import forget_trail
 from .live import live, overwrite
 from .origins import cut
 
@@ -57,7 +56,6 @@ def fill(context: Propagation, function: Callable[..., Any], input: Any, mask: A
 
 def fill_in_place(context: Propagation, function: Callable[..., Any], x: Any, mask: Any, value: Any) -> Any:
     """Read `masked_fill_`."""
-    forget_trail(x)
     if live(x) and not live(value):
         return overwrite(x, fill(context, torch.masked_fill, x.clone(), mask, value))
     return function(x, mask, value)
@@ -65,7 +63,6 @@ def fill_in_place(context: Propagation, function: Callable[..., Any], x: Any, ma
 
 def assign(context: Propagation, function: Callable[..., Any], x: Tensor, index: Any, value: Any) -> None:
     """Read `x[index] = value`. Where live values meet constants this is done beside, where it can be booked."""
-    forget_trail(x)
     if context.books is None or live(x) == live(value):
         function(x, index, value)
         return

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .arithmetic import shared
-from .live import frozen, in_float32, live, scale_gradient
+from .arithmetic import multiply
+from .live import in_float32, live
 from .origins import remember
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def layer(
 ) -> Any:
     """Read a linear layer, `affine(x, weight, bias)`; `trailing` axes of its output follow the one of the bias."""
     if live(weight):
-        x, weight = shared(context, function, x, weight)
+        if live(x):
+            x, weight = _bilinear(context, function, x, weight)
         out = affine(x, weight, bias)
         context.book(out, _along(bias, trailing), factor=factor, of=bias)
         return out
@@ -145,7 +146,7 @@ def matrix_product(context: Propagation, function: Callable[..., Any], input: An
     """Read `a @ b`: a product of an attention head, a product of other live tensors, or a linear layer by hand."""
     a, b = (input, *args, *kwargs.values())  # the second is called other, mat2, vec or tensor
     if live(a) and live(b):
-        return function(*_head_or_product(context, function, a, b))
+        return function(*_bilinear(context, function, a, b))
     if live(b) and b.dim() <= 2 and context.books is not None:
         context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are sent to experts
     for x, weight in ((a, b), (b, a)):
@@ -158,12 +159,17 @@ def matrix_product(context: Propagation, function: Callable[..., Any], input: An
     return function(a, b)
 
 
-def _head_or_product(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
-    """Return the factors of a matrix product of live tensors: an attention head's, unless heads are frozen."""
-    if context.rules.attention == "freeze":
-        return shared(context, function, *factors)
-    share = 1 / sum(map(live, factors)) if context.rules.attention == "uniform" else 1
-    return [scale_gradient(factor, share) for factor in factors] if share < 1 else list(factors)
+def _bilinear(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
+    """Return the factors of a matrix product of live tensors, each letting through its share of the gradient.
+
+    Whether it is an attention head's is not known yet: what comes after the product decides, and `witness` checks it.
+    """
+    rules = context.rules
+    halved = rules.bilinear == "half" or (rules.bilinear == "refuse" and rules.attention == "uniform")
+    if rules.bilinear != "refuse":
+        context.meet("bilinear", function)
+    share = 1 / sum(map(live, factors)) if halved else 1
+    return [context.share(factor, share) for factor in factors] if share < 1 else list(factors)
 
 
 def einsum(context: Propagation, function: Callable[..., Any], equation: str, *operands: Any) -> Any:
@@ -177,14 +183,17 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
             if live(operand) and name[:1] != result[:1]:
                 context.books.samples_moved = context.books.rows_shuffled = True
     if sum(map(live, operands)) > 1:
-        operands = tuple(_head_or_product(context, function, *operands))
+        names, _, result = equation.replace(" ", "").partition("->")
+        if names.split(",") == [result, result]:
+            return multiply(context, torch.mul, *operands)
+        operands = tuple(_bilinear(context, function, *operands))
     return function(equation, *operands)
 
 
 def solve(context: Propagation, function: Callable[..., Any], A: Any, B: Any, **kwargs: Any) -> Any:  # noqa: N803
     """Read `solve_triangular`: division by a matrix, constant like every divisor but for the gradient."""
     if live(A) and context.meet("product", function) != "gradient":
-        A = frozen(A)  # noqa: N806
+        A = context.frozen(A)  # noqa: N806
     return function(A, B, **kwargs)
 
 

@@ -46,19 +46,9 @@ class ScaleGradient(PlainFunction):
         return grads[0] * ctx.factor, None
 
 
-def scale_gradient(x: Any, factor: float) -> Any:
-    """Let `factor` of the gradient pass to `x`, if it is live."""
-    return ScaleGradient.apply(x, factor) if live(x) else x
-
-
 def overwrite(target: Tensor, value: Tensor) -> Tensor:
     """Store `value` in `target`, for calls that work in place: what was there has no part in it any more."""
     return target.copy_(value)
-
-
-def frozen(x: Tensor) -> Tensor:
-    """Return `x` as a constant."""
-    return x.detach() if x.requires_grad else x
 
 
 def untouched(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Norms: LayerNorm, RMSNorm, GroupNorm and their scale, written as one call or as several."""
+"""Norms that are one call: LayerNorm, RMSNorm, GroupNorm and their like. `patterns` has those written out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import Error
 from ..kernels import at_hand
-from .live import PlainFunction, frozen, in_float32, live
+from .live import PlainFunction, in_float32, live
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -71,8 +72,25 @@ class FrozenScale(PlainFunction):
         return grad.to(ctx.dtype), None, None, None, None, None
 
 
-def _freeze(x: Tensor, value: Tensor, scale: Tensor, weight: Any, axes: tuple[int, ...], centred: bool) -> Tensor:
+def _freeze(
+    context: Propagation,
+    x: Tensor,
+    value: Tensor,
+    scale: Tensor,
+    weight: Any,
+    axes: tuple[int, ...],
+    centred: bool,
+    bias: Any = None,
+) -> Tensor:
+    if context.held is not None:
+        normed = context.held.normed(in_float32(x), lambda: scale, axes, centred, weight)
+        return (normed if bias is None else normed + bias).to(value.dtype)
     return FrozenScale.apply(x, [value], scale, weight, axes, centred)  # type: ignore[no-any-return]
+
+
+def _deviation(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+    """Return 1 / sqrt(variance + eps)."""
+    return torch.rsqrt(in_float32(x.detach()).var(axes, correction=0, keepdim=True) + eps)
 
 
 def layer_norm(
@@ -95,6 +113,10 @@ def layer_norm(
         if input.is_cuda and torch.is_autocast_enabled("cuda"):  # which norms in float32, unlike a CPU's
             given = tuple(x.float() if isinstance(x, Tensor) else x for x in given)
         x, scale, offset = given
+        if context.held is not None:
+            axes = tuple(range(-len(normalized_shape), 0))
+            normed = context.held.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale)
+            return (normed if offset is None else normed + offset).to(x.dtype)
         out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset, eps)
     if bias is not None:
         context.book(out, bias)
@@ -119,7 +141,7 @@ def rms_norm(
         value = function(input, normalized_shape, weight, eps)
         square = in_float32(input).square().mean(axes, keepdim=True)
         scale = torch.rsqrt(square + (torch.finfo(input.dtype).eps if eps is None else eps))
-    return _freeze(input, value, scale, weight, axes, False)
+    return _freeze(context, input, value, scale, weight, axes, False)
 
 
 def group_norm(
@@ -145,9 +167,12 @@ def group_norm(
             value = (
                 function(input, num_groups, weight, bias, eps).view_as(groups).clone()
             )  # a view could not be changed
-            variance = in_float32(groups).var(axes, correction=0, keepdim=True)
-            each = None if weight is None else weight.view(channels).expand(input.shape[1:]).reshape(groups.shape[1:])
-        out = _freeze(groups, value, torch.rsqrt(variance + eps), each, axes, True).flatten(1, 2)
+            each, offset = (
+                None if one is None else one.view(channels).expand(input.shape[1:]).reshape(groups.shape[1:])
+                for one in (weight, bias)
+            )
+            scale = _deviation(groups, axes, eps)
+        out = _freeze(context, groups, value, scale, each, axes, True, offset).flatten(1, 2)
     context.book(out, None if bias is None else bias.view(channels), of=bias)
     return out
 
@@ -177,23 +202,25 @@ def batch_norm(
     return out
 
 
-def statistic(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Read the root, deviation or length that a norm written out divides by."""
-    if kwargs:
-        args = (*args, *(kwargs.pop(name) for name in ("input", "x") if name in kwargs))  # linalg calls it x
-    if not live(args[0]) or context.meet("norm", function) == "gradient":
-        return function(*args, **kwargs)
-    return function(frozen(args[0]), *args[1:], **kwargs)
-
-
-def deviation_and_mean(
-    context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
+def instance_norm(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *rest: Any,
 ) -> Any:
-    """Read `std_mean`: the deviation is a norm's scale, the mean is live."""
-    deviation, mean = function(input, *args, **kwargs)
-    if live(input) and context.meet("norm", function) == "freeze":
-        deviation = deviation.detach()
-    return deviation, mean
+    """Read `instance_norm`: a GroupNorm with a group for each channel, or a batch norm with stored statistics."""
+    if not live(input) or not use_input_stats:
+        if live(input):
+            return batch_norm(context, F.batch_norm, input, running_mean, running_var, weight, bias, False, 0.0, eps)
+        return function(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps, *rest)
+    return group_norm(context, F.group_norm, input, input.shape[1], weight, bias, eps)
 
 
 def normalize(
@@ -208,7 +235,16 @@ def normalize(
     """Read `normalize`: division by a length."""
     if not live(input) or context.meet("norm", function) == "gradient":
         return function(input, p, dim, eps)
-    return input / frozen(input).norm(p, dim, keepdim=True).clamp_min(eps)
+    return input / context.frozen(input).norm(p, dim, keepdim=True).clamp_min(eps)
+
+
+def renorm(context: Propagation, function: Callable[..., Any], input: Any, p: float, dim: int, maxnorm: float) -> Any:
+    """Read `renorm`: slices that are longer than a limit are divided by their length."""
+    if not live(input) or context.meet("norm", function) == "gradient":
+        return function(input, p, dim, maxnorm)
+    axes = [axis for axis in range(input.dim()) if axis != dim % input.dim()]
+    length = torch.linalg.vector_norm(context.frozen(input), p, axes, keepdim=True)
+    return input * torch.where(length > maxnorm, maxnorm / (length + 1e-7), torch.ones_like(length))
 
 
 READERS: dict[str, Reader] = {
@@ -216,7 +252,7 @@ READERS: dict[str, Reader] = {
     "rms_norm": rms_norm,
     "group_norm": group_norm,
     "batch_norm": batch_norm,
+    "instance_norm": instance_norm,
     "normalize": normalize,
-    **dict.fromkeys(("sqrt", "rsqrt", "std", "norm", "linalg_vector_norm", "linalg_norm"), statistic),
-    "std_mean": deviation_and_mean,
+    "renorm": renorm,
 }

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import Error
 from .live import live
+from .moves import follow_view
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
     out = function(input, *args, **kwargs)
+    follow_view(context, function, input, out, *args, **kwargs)
     if not live(input):
-        context.name_as(out, input)
-    elif context.books is not None and not context.books.samples_moved and input.dim() > 1:
+        return out
+    if context.books is not None and not context.books.samples_moved and input.dim() > 1:
         context.books.samples_moved = input.size(0) != out.size(0) or input.stride(0) != out.stride(0)
     return out
 
@@ -29,7 +31,7 @@ def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *a
     """Read indexing: rows picked by number come in an order that shapes do not tell."""
     x = input
     out = function(x, *args, **kwargs)
-    context.name_as(out, x)
+    follow_view(context, function, x, out, *args, **kwargs)
     books = context.books
     if books is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
         return out

@@ -1,0 +1,266 @@
+"""The autograd graph: what each kind of node computes, by name, and how a tensor was made.
+
+A node is read by its name, such as `MulBackward0`. The tables below list the names that are known; every other node
+counts as unknown. `operations.patterns` reads the graph while the model runs, to recognise softmaxes and norms, and
+`witness` reads it afterwards, to find what no rule has met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+
+Edge: TypeAlias = tuple[Any, int]
+"""A node of the graph and which of its outputs is meant."""
+
+OWN = __name__.partition(".")[0] + "."
+"""What the modules of this package begin with: its autograd functions are rules."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+MOVES = _names("""
+    Alias AsStrided Clone Col2Im Conj Contiguous CopyBackwards CopySlices ConstantPadNd Detach Diagonal DiagEmbed Expand
+    Flip Gather Identity Im2Col Index IndexCopy IndexFill IndexPut IndexPutImpl IndexSelect Lift LiftFresh MaskedFill
+    MaskedScatter MaskedSelect Narrow NarrowCopy Permute PixelShuffle PixelUnshuffle ChannelShuffle Real
+    ReflectionPad1D ReflectionPad2D ReflectionPad3D Repeat ReplicationPad1D ReplicationPad2D ReplicationPad3D
+    ReshapeAlias ReshapeCopy Roll Rot90 Scatter Select SelectBackward Slice SliceBackward SliceScatter Split
+    SplitWithSizes Squeeze Stack Cat T Take ToCopy Transpose Tril Triu Unbind Unfold UnsafeSplit
+    UnsafeSplitWithSizes UnsafeView Unsqueeze View ViewAs ViewAsComplex ViewAsReal Where
+""")
+"""Nodes that put values elsewhere, or constants in their place, one at a time."""
+
+SUMS = _names("Add Sub Rsub Neg Lerp")
+"""Sums and differences, element by element."""
+
+REDUCTIONS = _names("""
+    Sum Mean Nansum Nanmean ScatterAdd IndexAdd ScatterReduce IndexReduce SegmentReduce EmbeddingBag Trace
+    AvgPool1D AvgPool2D AvgPool3D AdaptiveAvgPool1D AdaptiveAvgPool2D AdaptiveAvgPool3D
+""")
+"""Sums and means of several elements of one tensor."""
+
+RUNNING_SUMS = _names("Cumsum")
+"""Sums of all elements before each: as divisors they normalise; exp of one is a decay, not a scale."""
+
+RESAMPLINGS = _names("""
+    UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D UpsampleNearestExact1D UpsampleNearestExact2D
+    UpsampleNearestExact3D UpsampleLinear1D UpsampleBilinear2D UpsampleBilinear2DAa UpsampleBicubic2D
+    UpsampleBicubic2DAa UpsampleTrilinear3D FftR2C FftC2R FftC2C
+""")
+"""Other linear maps of one tensor."""
+
+SELECTIONS = _names("""
+    Max Min Amax Amin Maximum Minimum Fmax Fmin Topk Sort Kthvalue Median Nanmedian Cummax Cummin
+    MaxPool2DWithIndices MaxPool3DWithIndices AdaptiveMaxPool2D AdaptiveMaxPool3D
+""")
+"""Nodes that pass some elements on and drop the others: linear, as long as the choice stays the same."""
+
+HOMOGENEOUS = _names("Relu LeakyRelu Abs RreluWithNoise Prelu PreluKernel")
+"""Activations whose ratio act(x) / x is their derivative, so that the gradient is the rule."""
+
+MATRIX_PRODUCTS = {
+    **dict.fromkeys(("Mm", "Bmm", "Mv", "Dot", "Vdot", "GroupedMm", "LinalgVecdot", "Linear"), (0, 1)),
+    **dict.fromkeys(("Addmm", "Baddbmm", "Addbmm", "Addmv", "Addr"), (1, 2)),
+    **dict.fromkeys(("Convolution", "ConvolutionOverrideable", "MkldnnConvolution", "CudnnConvolution"), (0, 1)),
+    **dict.fromkeys(("Trilinear",), (0, 1, 2)),
+    **dict.fromkeys(("LinalgCross", "SparseMm", "SparseAddmm"), (0, 1)),
+}
+"""Products that sum over an axis, each with the edges of its factors."""
+
+PRODUCTS = {"Mul": (0, 1), "Addcmul": (1, 2)}
+"""Products element by element, each with the edges of its factors."""
+
+QUOTIENTS = {"Div": 1, "LinalgSolveTriangular": 0, "LinalgSolveEx": 0, "TriangularSolve": 1}
+"""Quotients, each with the edge of its divisor."""
+
+SOFTMAXES = _names("""
+    Softmax SafeSoftmax LogSoftmax Logsumexp ScaledDotProductAttentionMath ScaledDotProductFlashAttention
+    ScaledDotProductFlashAttentionForCpu ScaledDotProductEfficientAttention ScaledDotProductCudnnAttention
+    ScaledDotProductFusedAttentionOverrideable NativeMultiHeadAttention
+""")
+"""Softmaxes, and attention in one node."""
+
+FUSED_ATTENTION = frozenset(name for name in SOFTMAXES if name.startswith("ScaledDotProduct"))
+
+STATISTICS = _names("""
+    Std StdMean Var VarMean Norm LinalgVectorNorm LinalgMatrixNorm LinalgSvd Cdist CdistForward EuclideanDist
+    PairwiseDistance CosineSimilarity
+""")
+"""The scale of a norm, or what it is the root of."""
+
+NORMS = STATISTICS | _names("""
+    NativeLayerNorm FusedLayerNorm NativeGroupNorm FusedRmsNorm RmsNorm Renorm
+""")
+
+BATCH_NORMS = _names("NativeBatchNorm CudnnBatchNorm MiopenBatchNorm BatchNormImplIndex BatchNormWithUpdate")
+"""Linear with stored statistics; the readers refuse batch norms in training mode."""
+
+EXPONENTIALS = _names("Exp Exp2")
+LOGARITHMS = _names("Log Log2 Log10")
+POWERS = _names("Pow Rsqrt Sqrt Reciprocal")
+"""Elementwise functions that make a scale of a sum."""
+
+ACTIVATIONS = (
+    POWERS
+    | EXPONENTIALS
+    | LOGARITHMS
+    | HOMOGENEOUS
+    | _names("""
+    Acos Acosh Asin Asinh Atan Atan2 Atanh Celu Clamp ClampMax ClampMin Cos Cosh Digamma Elu Erf Erfc Erfinv Expm1 Frac
+    Gelu Glu GluJvp Hardshrink Hardsigmoid Hardswish Hardtanh Lgamma Log1P LogSigmoid LogSigmoidForward Logaddexp
+    Logaddexp2 Logit Mish Relu6 Selu Sigmoid Silu Sin Sinc Sinh Softplus Softshrink SpecialErfcx SpecialExpm1
+    SpecialLog1P SpecialXlogy Tan Tanh Threshold Xlogy SpecialI0E Round Floor Ceil Sgn Sign Trunc Fmod Remainder
+""")
+)
+"""Nonlinear functions, element by element."""
+
+LINEAR = MOVES | SUMS | REDUCTIONS | RUNNING_SUMS | RESAMPLINGS | SELECTIONS | BATCH_NORMS
+"""Nodes that are linear in all their live edges together."""
+
+_ELEMENTWISE = MOVES | SUMS | SELECTIONS
+
+LOOK_AT = 256
+"""How many nodes are looked at to find out how a factor was made."""
+
+
+def name_of(node: Any) -> str:
+    """Return what a node computes: `Mul` for `MulBackward0`, `Ratio` for the autograd function of that name."""
+    kind = type(node)
+    name = _known_names.get(kind)
+    if name is None:
+        name = str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+        if kind.__name__ != "CppFunction":  # the type that nodes without one of their own share
+            _known_names[kind] = name
+    return name
+
+
+_known_names: dict[type, str] = {}
+
+
+def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
+    """Return every node of the graph behind some outputs."""
+    waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen: dict[Any, None] = dict.fromkeys(waiting)
+    while waiting:
+        for before, _ in waiting.pop().next_functions:
+            if before is not None and before not in seen:
+                seen[before] = None
+                waiting.append(before)
+    return list(seen)
+
+
+def edge_of(x: Tensor) -> Edge | None:
+    """Return the edge that a tensor came out of; None for one that is not live, and for a leaf."""
+    return None if x.grad_fn is None else (x.grad_fn, x.output_nr)
+
+
+def live_edges(node: Any, which: Iterable[int] | None = None) -> list[Edge]:
+    """Return the edges along which the gradient goes on, of all or of some inputs."""
+    edges = node.next_functions
+    chosen = edges if which is None else [edges[i] for i in which if i < len(edges)]
+    return [edge for edge in chosen if edge[0] is not None]
+
+
+def is_own(node: Any) -> bool:
+    """Tell whether a node is an autograd function of this package."""
+    return isinstance(node, BackwardCFunction) and type(node)._forward_cls.__module__.startswith(OWN)  # type: ignore[attr-defined]
+
+
+def elementwise_of(node: Any) -> str:
+    """Return the name of the elementwise function that a node is, by torch or by a rule; nothing for other nodes."""
+    name = name_of(node)
+    if name in ACTIVATIONS:
+        return name
+    function = str(getattr(node, "elementwise", "")) if is_own(node) else ""
+    return _CALLS.get(function, function.capitalize())
+
+
+_CALLS = {"__rdiv__": "Div", "__rtruediv__": "Div", "__rpow__": "Exp", "__pow__": "Pow", "float_power": "Pow"}
+"""Torch calls, as the rule for activations names them, that are not named like their nodes."""
+
+
+def _composed(outer: str, inner: str) -> str:
+    """Return by which name a function of a function is known: a power stays one, and exp of a logarithm is one."""
+    if outer in POWERS or outer == "Div":
+        return outer
+    return "Pow" if outer in EXPONENTIALS and inner in LOGARITHMS else inner
+
+
+def is_exponential(node: Any) -> bool:
+    """Tell whether a node is exp(c x), by torch or by a rule."""
+    return name_of(node) in EXPONENTIALS or (is_own(node) and bool(getattr(node, "exponential", False)))
+
+
+class Making:
+    """How a factor was made, element by element and by reductions, back to the layers that it came out of.
+
+    The search goes through nodes that move values, add, multiply, reduce them or apply an elementwise function, and
+    ends at matrix products, norms, softmaxes and leaves.
+    """
+
+    def __init__(self, edge: Edge | None, *, divides: bool = False) -> None:
+        self.is_reduced = False
+        """Whether a reduction is part of it."""
+        self.scaling = ""
+        """An elementwise function of a reduction, by name. A power is what a norm or a softmax divides by."""
+        self.is_of_scores = False
+        """Whether it is a nonlinear function of sums of products of live tensors, as attention is of its scores."""
+        self.exponentials: set[Edge] = set()
+        """The arguments of the exponentials that it was made of, element by element."""
+        self.summed: set[Edge] = set()
+        """The arguments of the exponentials that are part of a reduction."""
+        self.exponential_nodes: set[Any] = set()
+        self.is_log_normalised = False
+        """Whether the logarithm of a softmax's denominator is part of it."""
+        if edge is not None:
+            self._search(edge, "Div" if divides else "")
+
+    def _search(self, start: Edge, function: str) -> None:
+        waiting: list[tuple[Any, str, bool]] = [(start[0], function, False)]
+        seen = set(waiting)
+        while waiting and len(seen) < LOOK_AT:
+            node, function, reduced = waiting.pop()
+            for one in self._before(node, function, reduced):
+                if one not in seen:
+                    seen.add(one)
+                    waiting.append(one)
+
+    def _before(self, node: Any, function: str, reduced: bool) -> Iterator[tuple[Any, str, bool]]:
+        """Note what a node is, and yield the nodes before it that belong to the same factor."""
+        name, edges = name_of(node), live_edges(node)
+        elementwise = elementwise_of(node)
+        if elementwise:
+            if is_exponential(node):
+                (self.summed if reduced else self.exponentials).update(edges)
+                self.exponential_nodes.add(node)
+            function = _composed(function, elementwise)
+        elif name in REDUCTIONS or name in STATISTICS or name == "Logsumexp":
+            self.is_reduced, reduced = True, True
+            if name in STATISTICS:
+                function = function or name
+            self.scaling = self.scaling or function
+            self.is_log_normalised |= name == "Logsumexp"
+        elif name in RUNNING_SUMS:
+            self.is_reduced, reduced, function = True, True, ""
+        elif name == "LogSoftmax":
+            self.is_log_normalised = True
+            return
+        elif name == "Div":
+            if len(edges) == 1 and live_edges(node, (1,)):
+                function = "Div"  # a reciprocal; a quotient of live tensors was read when it was taken
+            else:
+                edges = live_edges(node, (0,))
+        elif name in PRODUCTS:
+            self.is_of_scores |= reduced and bool(self.scaling) and len(set(live_edges(node, PRODUCTS[name]))) > 1
+        elif name == "ScaleGradient" and is_own(node):
+            pass
+        elif name not in _ELEMENTWISE:
+            return
+        if name in SUMS and len(edges) > 1 and (reduced or not function):
+            return  # a residual stream
+        yield from ((before, function, reduced) for before, _ in edges)

@@ -1,0 +1,124 @@
+"""Softmaxes and norms written in several calls, recognised by what they compute.
+
+However it is spelled, a norm multiplies or divides a tensor by a function of a reduction, and a softmax divides
+exponentials by a reduction of the same exponentials. Both are seen where the product or the quotient is taken: the
+autograd graph tells how its factors were made, whatever casts, views, clones and in-place calls lie between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..autograd_graph import POWERS, Making, edge_of, is_own
+from ..errors import NotApplicable
+from .live import live
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..autograd_graph import Edge
+    from ..propagation import Propagation
+    from ..rules import RuleSet
+
+ATTENTION, NORM = "attention", "norm"
+
+
+def kind_of_quotient(numerator: Edge | None, divisor: Edge | None) -> tuple[str, str]:
+    """Return whether a quotient is a softmax, a norm or neither, and the function that made the divisor."""
+    below = Making(divisor, divides=True)
+    if not below.is_reduced:
+        return "", ""
+    return (ATTENTION if _same_exponentials(numerator, below) else NORM), below.scaling
+
+
+def kind_of_factor(numerator: Edge | None, factor: Edge | None) -> tuple[str, str]:
+    """Return whether `factor` scales the numerator as a softmax does, or as a norm does, and the function it is."""
+    made = Making(factor)
+    if made.scaling not in POWERS and made.scaling != "Div":
+        return "", ""
+    return (ATTENTION if _same_exponentials(numerator, made) else NORM), made.scaling
+
+
+def _same_exponentials(numerator: Edge | None, made: Making) -> bool:
+    return bool(made.summed) and not made.summed.isdisjoint(Making(numerator).exponentials)
+
+
+def is_softmax_of_logarithms(x: Tensor) -> bool:
+    """Tell whether exp(x) is a softmax: `x` has the logarithm of its denominator taken off."""
+    made = Making(edge_of(x))
+    return made.is_log_normalised or (made.scaling.startswith("Log") and bool(made.summed))
+
+
+def is_watched(rules: RuleSet) -> bool:
+    """Tell whether a rule set asks which products and quotients are norms or softmaxes."""
+    return not rules.attention == rules.norm == rules.activation == "gradient"
+
+
+def read_quotient(context: Propagation, function: Callable[..., Any], a: Any, b: Tensor, **kwargs: Any) -> Any:
+    """Return `a / b` of a live divisor as the softmax or the norm that it is; None if it is neither."""
+    if not is_watched(context.rules):
+        return None
+    above = edge_of(a) if live(a) else None
+    kind, made_by = kind_of_quotient(above, edge_of(b))
+    if kind == NORM and above is not None and context.rules.attention != "gradient":
+        _refuse_late_division(above, edge_of(b))
+    return _read(context, function, kind, made_by, a, b, **kwargs)
+
+
+def read_product(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tensor) -> Any:
+    """Return `a * b` of two live tensors as the softmax or the norm that it is; None if it is neither."""
+    if not is_watched(context.rules):
+        return None
+    for numerator, factor in ((a, b), (b, a)):
+        kind, made_by = kind_of_factor(edge_of(numerator), edge_of(factor))
+        if kind:
+            swapped = numerator is not a
+            return _read(context, function, kind, made_by, numerator, factor, swapped=swapped)
+    return None
+
+
+def _read(
+    context: Propagation,
+    function: Callable[..., Any],
+    kind: str,
+    made_by: str,
+    numerator: Any,
+    scale: Tensor,
+    swapped: bool = False,
+    **kwargs: Any,
+) -> Any:
+    if not kind:
+        return None
+    rule = context.meet(kind, function, f"written out with {made_by.lower()}" if made_by else "written out")
+    if kind == ATTENTION:
+        if rule == "freeze":
+            numerator, scale = context.frozen(numerator), context.frozen(scale)
+        else:
+            _differentiate(numerator, scale)
+    elif rule == "freeze":
+        scale = context.frozen(scale)
+    out = function(scale, numerator, **kwargs) if swapped else function(numerator, scale, **kwargs)
+    if kind == ATTENTION and live(out):
+        context.softmaxes.append(out.grad_fn)
+    return out
+
+
+def _refuse_late_division(numerator: Edge, divisor: Edge | None) -> None:
+    """Refuse a softmax whose denominator is divided out after the values were weighted by the exponentials."""
+    below = Making(divisor, divides=True)
+    if below.summed & Making(numerator).summed:
+        raise NotApplicable(
+            "An attention of the model weights values by exponentials, sums them up, and divides by the sum of the "
+            "exponentials afterwards, so that its probabilities never exist. Divide first, call torch.softmax, or "
+            "choose rules that differentiate attention: rules='gi'."
+        )
+
+
+def _differentiate(numerator: Any, scale: Tensor) -> None:
+    """Let the exponentials of a softmax pass their gradient, where a rule for activations would pass their ratio."""
+    for x in (numerator, scale):
+        for node in Making(edge_of(x)).exponential_nodes:
+            if is_own(node):
+                node.is_differentiated = True

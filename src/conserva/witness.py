@@ -1,0 +1,394 @@
+"""The autograd graph as a witness: every node between the output and the inputs must be one that the rules allow.
+
+What the gradient goes through is written in the graph, whatever the readers of torch calls made of the model. A node
+is allowed if it is linear in its live edges, if it is an autograd function of a rule, or if the rule set
+differentiates its kind. Everything else is refused: an answer would rest on something that was not understood.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+
+from . import autograd_graph as graph
+from .autograd_graph import Edge, live_edges, name_of
+from .coverage import Coverage
+from .errors import NotApplicable
+from .ledger import Books
+from .operations.patterns import ATTENTION, is_watched, kind_of_factor, kind_of_quotient
+from .packed import is_packed_product, packed_biases
+from .rules import RuleSet
+
+Calls = Mapping[Any, tuple[Any, str]]
+"""Node -> the module that was at work, and the torch call that made the node."""
+
+_MOST_STEPS = 4096
+
+
+class Refused(NotApplicable):
+    """A node of the graph that no rule allows."""
+
+    def __init__(self, message: str, node: Any) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+def check(
+    model: nn.Module,
+    outputs: Sequence[Tensor],
+    rules: RuleSet,
+    coverage: Coverage,
+    trusted: Collection[str] = (),
+    softmaxes: Sequence[Any] = (),
+    calls: Calls | None = None,
+) -> list[Any]:
+    """Raise if the graph behind the outputs holds a node that the rules do not allow; return its nodes.
+
+    `softmaxes` are nodes that were recognised as such, and are differentiated. With `calls`, which a second pass
+    records, the message names the module and the call.
+    """
+    nodes = graph.nodes_behind(outputs)
+    try:
+        _refuse_parameters(model, nodes)
+        witness = _Witness(rules, trusted, nodes, softmaxes)
+        for alike in _by_kind(nodes):
+            for node in alike:
+                if witness.is_settled(node):
+                    break  # and so are all of its kind
+    except Refused as error:
+        if calls is None:
+            raise
+        raise NotApplicable(f"{error}{_where(model, error.node, calls)}") from None
+    if not coverage.count("attention"):
+        raise NotApplicable(_no_attention(model))
+    return nodes
+
+
+class _Witness:
+    """What a rule set allows."""
+
+    def __init__(
+        self, rules: RuleSet, trusted: Collection[str], nodes: Sequence[Any], softmaxes: Sequence[Any]
+    ) -> None:
+        self.rules = rules
+        self.trusted = trusted
+        self.softmaxes = set(softmaxes)
+        self.score_products: set[Any] = set()
+        if rules.attention == "uniform":
+            self.score_products = inside_softmaxes(nodes, softmaxes)[1]
+        self.allowed = set(graph.LINEAR | graph.HOMOGENEOUS | {"AccumulateGrad", "GraphRoot"})
+        if rules.activation == "gradient":
+            self.allowed |= graph.ACTIVATIONS
+        if rules.norm == "gradient":
+            self.allowed |= graph.NORMS
+        if rules.attention != "freeze":
+            self.allowed |= graph.SOFTMAXES
+        self.is_plain_gradient = not is_watched(rules) and rules.product == rules.attention == "gradient"
+
+    def is_settled(self, node: Any) -> bool:
+        """Raise unless a node is allowed; tell whether its kind alone decides that."""
+        name = name_of(node)
+        if isinstance(node, BackwardCFunction):
+            _refuse_foreign(node, self.trusted)
+            return self._check_own(node) if graph.is_own(node) else True
+        if "CompiledFunction" in name or "DifferentiableGraph" in name:
+            raise Refused(f"A part of the model is compiled or scripted ({name}): run it as plain PyTorch.", node)
+        if self.is_plain_gradient:
+            return True
+        if name in graph.BATCH_NORMS and getattr(node, "_saved_training", False):
+            raise Refused(f"A norm over the batch ({name}) was not reached by a rule.", node)
+        if name in ("ScatterReduce", "IndexReduce") and getattr(node, "_saved_reduce", "") == "prod":
+            raise Refused(f"{name} multiplies live values, and no rule reads it.", node)
+        if name in graph.PRODUCTS:
+            self._check_product(node, name)
+        elif name in graph.QUOTIENTS:
+            self._check_quotient(node, name)
+        elif name in graph.MATRIX_PRODUCTS:
+            self._check_matrix_product(node, name)
+        elif name in graph.FUSED_ATTENTION and self.rules.attention == "freeze":
+            if len(live_edges(node)) > 1 or not live_edges(node, (2,)):
+                raise self._unread(node, name)
+        elif name in self.allowed:
+            return True
+        elif node not in self.softmaxes:
+            raise self._unread(node, name)
+        return False
+
+    def _check_own(self, node: Any) -> bool:
+        limits = getattr(node, "limits", None)
+        if limits is None:
+            return True
+        if not limits.is_finite and not getattr(node, "is_differentiated", False):
+            raise Refused(
+                f"{node.elementwise} is not finite at 0, so it has no reading as an activation: its value cannot be "
+                "split into a share of its input and a constant. Choose rules that differentiate activations, such "
+                "as 'ah+ln'.",
+                node,
+            )
+        return False
+
+    def _check_product(self, node: Any, name: str) -> None:
+        factors = live_edges(node, graph.PRODUCTS[name])
+        if len(factors) < 2:
+            return
+        for numerator, factor in ((factors[0], factors[1]), (factors[1], factors[0])):
+            self._check_scale(node, *kind_of_factor(numerator, factor))
+            self._check_weight(node, factor)
+        if self.rules.product == "gradient":
+            return
+        if not _are_shared(factors):
+            raise Refused("A product of two live tensors was made by a call that conserva does not read.", node)
+        if self.rules.activation == "ratio" and _one_source(factors):
+            raise Refused(
+                "A product of two elementwise functions of the same tensor is an activation, written in a way that "
+                "conserva does not recognise. Write it as one call of torch, such as torch.nn.functional.silu.",
+                node,
+            )
+
+    def _check_quotient(self, node: Any, name: str) -> None:
+        divisor = live_edges(node, (graph.QUOTIENTS[name],))
+        if not divisor:
+            return
+        above = live_edges(node, (1 - graph.QUOTIENTS[name],))
+        kind = kind_of_quotient(above[0] if above else None, divisor[0])
+        self._check_scale(node, *kind)
+        if self.rules.product != "gradient" and kind[0] != ATTENTION:
+            raise Refused("A division by a live tensor was made by a call that conserva does not read.", node)
+
+    def _check_scale(self, node: Any, kind: str, made_by: str) -> None:
+        if kind and getattr(self.rules, kind) == "freeze":
+            what = "A softmax" if kind == ATTENTION else "A norm"
+            raise Refused(
+                f"{what} is written out in a way that conserva does not recognise: a live tensor is scaled by "
+                f"{made_by.lower() or 'a sum'} of its own values. Write it with torch's own softmax or norm.",
+                node,
+            )
+
+    def _check_weight(self, node: Any, factor: Edge) -> None:
+        """Refuse a factor that is a nonlinear function of scores: attention, unless it is a softmax's."""
+        if self.rules.attention == "gradient" or self.rules.bilinear != "refuse":
+            return
+        if graph.Making(factor).is_of_scores and not _reaches(factor, self._is_softmax):
+            raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
+
+    def _advice(self) -> str:
+        return (
+            "If it is meant to be a product like others, pass "
+            f"rules=conserva.rules({self.rules.name!r}, bilinear='half'); if it is attention, write its weights with "
+            "torch.softmax."
+        )
+
+    def _check_matrix_product(self, node: Any, name: str) -> None:
+        factors = live_edges(node, graph.MATRIX_PRODUCTS[name])
+        if len(factors) < 2 or self.rules.bilinear == "gradient":
+            return
+        if self.rules.bilinear == "half":
+            if not _are_shared(factors):
+                raise Refused("A matrix product of live tensors was made by a call that conserva does not read.", node)
+            return
+        if self.rules.attention == "gradient":
+            return
+        if self.rules.attention == "uniform" and self._is_of_attention(node, factors):
+            return
+        raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
+
+    def _is_of_attention(self, node: Any, factors: Sequence[Edge]) -> bool:
+        """Tell whether a matrix product makes the scores of a softmax, or takes its probabilities."""
+        return node in self.score_products or any(_reaches(factor, self._is_softmax) for factor in factors)
+
+    def _is_softmax(self, node: Any) -> bool:
+        return node in self.softmaxes or name_of(node) in graph.SOFTMAXES
+
+    def _unread(self, node: Any, name: str) -> Refused:
+        kind = next((kind for kind, names in _KINDS.items() if name in names), "a call")
+        return Refused(
+            f"The graph has {kind} ({name}) that no rule of {self.rules.name!r} reached: it was computed outside the "
+            "context, or by a call that conserva does not read.",
+            node,
+        )
+
+
+_UNRECOGNISED = (
+    "A product of two live tensors belongs to no attention that conserva recognises: there is no softmax between the "
+    "scores and the values."
+)
+_KINDS = {"attention": graph.SOFTMAXES, "a norm": graph.NORMS, "an activation": graph.ACTIVATIONS}
+
+
+def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[set[Any], set[Any]]:
+    """Return the nodes inside softmaxes, and the matrix products where the scores come from."""
+    inside: set[Any] = set()
+    products: set[Any] = set()
+    starts = [node for node in nodes if name_of(node) in ("Softmax", "SafeSoftmax")] + list(softmaxes)
+    waiting, seen = [before for start in starts for before, _ in start.next_functions], {None}
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        name = name_of(node)
+        if name in graph.MATRIX_PRODUCTS:
+            products.add(node)
+        if name not in graph.MATRIX_PRODUCTS or name == "Baddbmm":  # which adds a mask
+            inside.add(node)
+        if name not in graph.MATRIX_PRODUCTS:
+            waiting += [before for before, _ in node.next_functions]
+    return inside, products
+
+
+def cancel_inside_softmax(nodes: Sequence[Any], softmaxes: Sequence[Any], books: Books) -> None:
+    """Take masks and position biases inside a softmax off the books: they are a part of the attention."""
+    books.cancel(inside_softmaxes(nodes, softmaxes)[0])
+
+
+def _by_kind(nodes: Sequence[Any]) -> list[list[Any]]:
+    """Return the nodes, those of one kind together: what can be told from the kind is then asked once for all."""
+    kinds: dict[Any, list[Any]] = defaultdict(list)
+    for node in nodes:
+        kinds[name_of(node) if type(node).__name__ == "CppFunction" else type(node)].append(node)
+    return list(kinds.values())
+
+
+def _share(edge: Edge) -> float:
+    """Return which share of the gradient passes on to a factor of a product; 1 where no rule took a share of it."""
+    node, steps = edge[0], 0
+    while node is not None and steps < _MOST_STEPS:
+        steps += 1
+        if name_of(node) == "ScaleGradient" and graph.is_own(node):
+            return float(node.factor)
+        factors = live_edges(node, graph.MATRIX_PRODUCTS.get(name_of(node), graph.PRODUCTS.get(name_of(node))))
+        if len(factors) > 1 and name_of(node) not in graph.LINEAR:
+            return sum(map(_share, factors))
+        if len(factors) != 1 or (name_of(node) not in graph.LINEAR and name_of(node) not in graph.MATRIX_PRODUCTS):
+            return 1.0
+        node = factors[0][0]
+    return 1.0
+
+
+def _are_shared(factors: Sequence[Edge]) -> bool:
+    """Tell whether the factors of a product get shares of the gradient that sum up to one."""
+    return abs(sum(map(_share, factors)) - 1) < 1e-6
+
+
+def _reaches(edge: Edge, found: Callable[[Any], bool]) -> bool:
+    """Tell whether a node is reached through nodes that move, mask or scale values."""
+    waiting, seen = [edge[0]], set()
+    while waiting and len(seen) < _MOST_STEPS:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if found(node):
+            return True
+        name = name_of(node)
+        is_passed = name in graph.MOVES or name in graph.SUMS or name in ("Mul", "Div") or graph.is_own(node)
+        waiting += [before for before, _ in live_edges(node)] if is_passed else []
+    return False
+
+
+_PICKS = frozenset({
+    "AsStrided", "Flip", "Gather", "Index", "IndexSelect", "Narrow", "Permute", "Roll", "Rot90", "Select", "Slice",
+    "Split", "SplitWithSizes", "T", "Transpose", "Unbind",
+})  # fmt: skip
+"""Nodes that take a part of a tensor, or another order of it: different parts are different tensors."""
+
+
+def _sources(edge: Edge) -> dict[tuple[Any, ...], list[Any]]:
+    """Return what an elementwise function is a function of, each with the index that picked it."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    waiting, seen = [edge], set()
+    while waiting and len(seen) < _MOST_STEPS:
+        node, number = waiting.pop()
+        if (node, number) in seen:
+            continue
+        seen.add((node, number))
+        name, before = name_of(node), live_edges(node)
+        if name in _PICKS:
+            plain, tensors = _saved(node)
+            found[(name, number, tuple(before), plain)] = tensors
+        elif _is_elementwise(node, name) or (name in graph.MOVES and len(before) == 1):
+            waiting += before
+        else:
+            found[(node, number)] = []
+    return found
+
+
+def _is_elementwise(node: Any, name: str) -> bool:
+    return bool(graph.elementwise_of(node)) or name in graph.SUMS or name in ("Mul", "Div", "ScaleGradient")
+
+
+def _saved(node: Any) -> tuple[tuple[Any, ...], list[Tensor]]:
+    """Return the numbers and the tensors that a node keeps: which part of a tensor it takes."""
+    kept = [getattr(node, name) for name in sorted(dir(node)) if name.startswith("_saved_") and "self" not in name]
+    flat = [one for value in kept for one in (value if isinstance(value, (tuple, list)) else (value,))]
+    return tuple(x for x in flat if not isinstance(x, Tensor)), [x for x in flat if isinstance(x, Tensor)]
+
+
+def _one_source(factors: Sequence[Edge]) -> bool:
+    """Tell whether all factors are elementwise functions of the same tensor."""
+    first, *others = map(_sources, factors)
+    return all(
+        first.keys() == other.keys()
+        and all(len(a) == len(b) and all(map(_equal, a, b)) for a, b in ((first[key], other[key]) for key in first))
+        for other in others
+    )
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.device == b.device and bool((a == b).all())
+
+
+def _refuse_parameters(model: nn.Module, nodes: Sequence[Any]) -> None:
+    known = set(map(id, packed_biases(model.modules()).values()))
+    for node in nodes:
+        held = getattr(node, "variable", None)
+        if isinstance(held, nn.Parameter) and id(held) not in known:
+            name = next((name for name, one in model.named_parameters() if one is held), "of another module")
+            raise NotApplicable(
+                f"Parameter {name!r} was used where the context does not see it, so it is not read as a constant."
+            )
+
+
+def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
+    function = type(node)._forward_cls  # type: ignore[attr-defined]
+    if "CheckpointFunction" in function.__name__:
+        raise NotApplicable(
+            "The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False."
+        )
+    if "CompiledFunction" in function.__name__:
+        raise Refused("A part of the model is compiled, so no rule reaches it: run it as plain PyTorch.", node)
+    if not graph.is_own(node) and not is_packed_product(function) and function.__name__ not in trusted:
+        raise Refused(
+            f"{function.__module__}.{function.__name__} is an autograd function that conserva cannot look into. "
+            f"To take its own gradient there pass trusted=[{function.__name__!r}]: right if it is linear, or an "
+            "activation under a rule set that differentiates activations. Attention and norms must be torch's own.",
+            node,
+        )
+
+
+def _where(model: nn.Module, node: Any, calls: Calls) -> str:
+    """Return where in the model a node was made, as the end of a message."""
+    if node not in calls:
+        return " It was made outside the model's forward, as a target function does."
+    module, call = calls[node]
+    name = next((name for name, one in model.named_modules() if one is module), None)
+    place = f"module {name!r} ({type(module).__name__})" if name else f"{type(model).__name__} itself"
+    return f" Found in {place}, in the call {call!r}."
+
+
+def _no_attention(model: nn.Module) -> str:
+    kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if kernel not in (None, "eager", "sdpa"):
+        return (
+            f"No attention of {type(model).__name__} was reached: its attention runs in {kernel!r}, outside torch. "
+            "Call model.set_attn_implementation('sdpa') first."
+        )
+    return (
+        f"{type(model).__name__} has no attention that reaches the output: no softmax and no "
+        "scaled_dot_product_attention was met. conserva explains Transformers; for attention in a kernel of its own, "
+        "switch the model to torch's."
+    )
