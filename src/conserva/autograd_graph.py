@@ -60,6 +60,9 @@ SELECTIONS = _names("""
 """)
 """Nodes that pass some elements on and drop the others: linear, as long as the choice stays the same."""
 
+EXTREMA = _names("Max Min Amax Amin")
+"""The selections that reduce a tensor: a norm may divide by the largest element."""
+
 HOMOGENEOUS = _names("Relu LeakyRelu Abs RreluWithNoise Prelu PreluKernel")
 """Activations whose ratio act(x) / x is their derivative, so that the gradient is the rule."""
 
@@ -175,12 +178,12 @@ def elementwise_of(node: Any) -> str:
     """Return the name of the elementwise function that a node is, by torch or by a rule; nothing for other nodes."""
     name = name_of(node)
     if name in ACTIVATIONS:
-        return name
+        return "Exp" if type(node).__name__ == "PowBackward2" else name
     function = str(getattr(node, "elementwise", "")) if is_own(node) else ""
     return _CALLS.get(function, function.capitalize())
 
 
-_CALLS = {"__rdiv__": "Div", "__rtruediv__": "Div", "__rpow__": "Exp", "__pow__": "Pow", "float_power": "Pow"}
+_CALLS = {"__rdiv__": "Div", "truediv": "Div", "__rpow__": "Exp", "__pow__": "Pow", "float_power": "Pow"}
 """Torch calls, as the rule for activations names them, that are not named like their nodes."""
 
 
@@ -193,7 +196,10 @@ def _composed(outer: str, inner: str) -> str:
 
 def is_exponential(node: Any) -> bool:
     """Tell whether a node is exp(c x), by torch or by a rule."""
-    return name_of(node) in EXPONENTIALS or (is_own(node) and bool(getattr(node, "exponential", False)))
+    if is_own(node):
+        return bool(getattr(node, "exponential", False))
+    # PowBackward2 is a number to the power of a tensor.
+    return name_of(node) in EXPONENTIALS or type(node).__name__ == "PowBackward2"
 
 
 class Making:
@@ -203,7 +209,8 @@ class Making:
     ends at matrix products, norms, softmaxes and leaves.
     """
 
-    def __init__(self, edge: Edge | None, *, divides: bool = False) -> None:
+    def __init__(self, edge: Edge | None, function: str = "") -> None:
+        """Search from an edge; `function` is applied to what comes out of it, such as "Div" to a divisor."""
         self.is_reduced = False
         """Whether a reduction is part of it."""
         self.scaling = ""
@@ -218,7 +225,7 @@ class Making:
         self.is_log_normalised = False
         """Whether the logarithm of a softmax's denominator is part of it."""
         if edge is not None:
-            self._search(edge, "Div" if divides else "")
+            self._search(edge, function)
 
     def _search(self, start: Edge, function: str) -> None:
         waiting: list[tuple[Any, str, bool]] = [(start[0], function, False)]
@@ -239,12 +246,18 @@ class Making:
                 (self.summed if reduced else self.exponentials).update(edges)
                 self.exponential_nodes.add(node)
             function = _composed(function, elementwise)
-        elif name in REDUCTIONS or name in STATISTICS or name == "Logsumexp":
+        elif name in REDUCTIONS or name in STATISTICS or name in EXTREMA or name == "Logsumexp":
             self.is_reduced, reduced = True, True
             if name in STATISTICS:
                 function = function or name
             self.scaling = self.scaling or function
             self.is_log_normalised |= name == "Logsumexp"
+        elif name in MATRIX_PRODUCTS and len(live_edges(node, MATRIX_PRODUCTS[name])) > 1:
+            # A sum of products: a tensor with itself in a norm, queries with keys in attention.
+            self.is_reduced = True
+            self.scaling = self.scaling or function
+            self.is_of_scores |= bool(function)
+            return
         elif name in RUNNING_SUMS:
             self.is_reduced, reduced, function = True, True, ""
         elif name == "LogSoftmax":

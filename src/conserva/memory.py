@@ -87,6 +87,11 @@ def within_memory(checkpoint: str, device: torch.device, run: Callable[[Plan | N
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
                 tried.append("none" if plan is None else plan.name)
+            elif "inplace operation" in str(error) and plan is None:
+                raise Error(
+                    "The model changes a tensor in place that its own gradient needs, so that torch cannot "
+                    f"differentiate it: {str(error).split(' Hint:')[0]} Make that call out of place."
+                ) from None
             elif plan is None or not (isinstance(error, CheckpointError) or "inplace operation" in str(error)):
                 raise
             else:

@@ -19,7 +19,7 @@ from .autograd_graph import Edge, live_edges, name_of
 from .coverage import Coverage
 from .errors import NotApplicable
 from .ledger import Books
-from .operations.patterns import ATTENTION, is_watched, kind_of_factor, kind_of_quotient
+from .operations.patterns import ATTENTION, NORM, is_watched, kind_of_factor, kind_of_quotient
 from .packed import is_packed_product, packed_biases
 from .rules import RuleSet
 
@@ -160,8 +160,8 @@ class _Witness:
             raise Refused("A division by a live tensor was made by a call that conserva does not read.", node)
 
     def _check_scale(self, node: Any, kind: str, made_by: str) -> None:
-        if kind and getattr(self.rules, kind) == "freeze":
-            what = "A softmax" if kind == ATTENTION else "A norm"
+        if kind and (self.rules.norm if kind == NORM else self.rules.attention) == "freeze":
+            what = "A norm" if kind == NORM else "A softmax"
             raise Refused(
                 f"{what} is written out in a way that conserva does not recognise: a live tensor is scaled by "
                 f"{made_by.lower() or 'a sum'} of its own values. Write it with torch's own softmax or norm.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .elementwise import (
     leave_trail,
     made_beside,
     share_source,
+    source_of,
     squared,
 )
 from .live import live
@@ -36,14 +38,16 @@ def _continues(context: Propagation, a: Any, b: Any) -> bool:
     return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
 
 
-def _as_numbers(context: Propagation, a: Any, b: Any) -> tuple[Any, Any]:
-    """Return two arguments, a constant that is a single number on the host as a number: a step of a function."""
+def _as_numbers(
+    context: Propagation, function: Callable[..., Any], a: Any, b: Any, plain: Callable[..., Any]
+) -> tuple[Callable[..., Any], Any, Any]:
+    """Return a call whose constant is a single number on the host as one of a number: a step of a function."""
     if context.rules.activation == "ratio":
         if live(a) and _is_number(b):
-            return a, b.item()
-        if live(b) and _is_number(a):
-            return a.item(), b
-    return a, b
+            return function, a, b.item()
+        if live(b) and _is_number(a) and plain is not torch.rsub:
+            return plain, a.item(), b  # torch's own calls take no number first
+    return function, a, b
 
 
 def _is_number(x: Any) -> bool:
@@ -52,9 +56,10 @@ def _is_number(x: Any) -> bool:
 
 def _sum(sign_a: int, sign_b: int) -> Reader:
     """Return the reader of `sign_a * input + sign_b * other`."""
+    plain = operator.add if sign_a == sign_b else operator.sub if sign_b < 0 else torch.rsub
 
     def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
-        a, b = _as_numbers(context, input, other)
+        function, a, b = _as_numbers(context, function, input, other, plain)
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
         if (is_curved(a) or is_curved(b)) and _continues(context, a, b):
             return follow(context, function, a, b, **how)
@@ -64,6 +69,11 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
             # A bare number is a part of some activation; it is booked where activations are read as a whole.
             if isinstance(constant, Tensor) or context.rules.activation == "ratio":
                 context.book(out, constant, factor=factor)
+        if live(out) and _continues(context, a, b) and not (live(a) and live(b)):
+            # The first step of a function such as x * relu6(x + 3) / 6, perhaps.
+            trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
+            step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
+            leave_trail(out, step)
         return out
 
     return read
@@ -83,7 +93,7 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
 def multiply(context: Propagation, function: Callable[..., Any], input: Any, other: Any) -> Any:
     """Read `a * b`."""
-    a, b = _as_numbers(context, input, other)
+    function, a, b = _as_numbers(context, function, input, other, operator.mul)
     if not (live(a) and live(b)):
         return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
     if context.rules.activation == "ratio" and share_source(a, b):
@@ -113,7 +123,7 @@ def shared(context: Propagation, function: Callable[..., Any], *factors: Any) ->
 
 def divide(context: Propagation, function: Callable[..., Any], input: Any, other: Any, **kwargs: Any) -> Any:
     """Read `a / b`. A divisor is a scale like a norm's: but for the gradient, it is constant."""
-    a, b = _as_numbers(context, input, other)
+    function, a, b = _as_numbers(context, function, input, other, operator.truediv)
     if not kwargs and _continues(context, a, b):
         return follow(context, function, a, b, linear=not live(b))
     if live(b):

@@ -169,7 +169,20 @@ def cosine_similarity(
         return (a * b).sum(dim)
 
 
+def statistic_and_mean(
+    context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    """Read `std_mean` and `var_mean`: two results, only one of which is linear."""
+    if not live(input):
+        return function(input, *args, **kwargs)  # type: ignore[no-any-return]
+    axes = kwargs.get("dim", args[0] if args and not isinstance(args[0], bool) else None)
+    with context.reading():
+        spread = getattr(torch, function.__name__.removesuffix("_mean"))(input, *args, **kwargs)
+        return spread, input.mean(axes, keepdim=bool(input.dim()) and spread.dim() == input.dim())
+
+
 READERS: dict[str, Reader] = {
+    **dict.fromkeys(("std_mean", "var_mean"), statistic_and_mean),
     "addcdiv": add_quotient,
     "cosine_similarity": cosine_similarity,
     "multi_head_attention_forward": multi_head_attention,

@@ -67,7 +67,7 @@ class Activation:
 
 
 class Trail:
-    """How a tensor came from its source: by which function, and whether that is a mere factor.
+    """How a tensor came from its source: by which function, and whether that is a mere factor or a number added.
 
     `whole` is the activation that makes the tensor of its source in one call, where there is one. A trail holds as
     long as neither the tensor nor its source was changed in place: the version counters tell.
@@ -224,7 +224,7 @@ def share_source(a: Tensor, b: Tensor) -> bool:
 
 
 def is_curved(x: object) -> bool:
-    """Tell whether `x` is more than a factor of its source: a tensor without a trail is not."""
+    """Tell whether `x` is more than a multiple of its source, or its sum with a number."""
     trail = known_trail(x) if isinstance(x, Tensor) else None
     return trail is not None and not trail.linear
 
@@ -244,6 +244,8 @@ def made_beside(x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     out = make(copy)
     trail = known_trail(out)
     forget_trail(x)
+    if not live(out) and not x._is_view():
+        x.detach_()  # it is a constant now, and must not look like a live tensor
     overwrite(x, out)
     if trail is not None and trail.source is not copy:
         leave_trail(x, Trail(before if trail.source is x else trail.source, trail.function, trail.linear))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +44,14 @@ def follow_view(
         context.name_as(out, input)
         return
     trail = known_trail(input) if context.rules.activation == "ratio" and live(input) else None
-    if trail is not None and trail.source.shape == input.shape:
+    if trail is None or not trail.function or trail.source.shape != input.shape:
+        return  # a mere copy is a source itself
+    with contextlib.suppress(RuntimeError):  # the source may lie in memory in another order, where it has no such view
         leave_trail(out, Trail(function(trail.source, *args, **kwargs), trail.function, trail.linear))
 
 
 _COPIES = (
-    "clone", "contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "alias", "view_as", "cpu",
+    "clone", "contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu",
     "cuda",
 )  # fmt: skip
 _VIEWS = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand", "expand_as", "narrow", "select")

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from ..rules import RuleSet
 
 ATTENTION, NORM = "attention", "norm"
+SHARE = "share of attention"
+"""A factor made of a softmax's denominator: which share of attention goes elsewhere, as to a sink."""
 
 
 def kind_of_quotient(numerator: Edge | None, divisor: Edge | None) -> tuple[str, str]:
     """Return whether a quotient is a softmax, a norm or neither, and the function that made the divisor."""
-    below = Making(divisor, divides=True)
+    below = Making(divisor, "Div")
     if not below.is_reduced:
         return "", ""
     return (ATTENTION if _same_exponentials(numerator, below) else NORM), below.scaling
@@ -36,6 +38,8 @@ def kind_of_quotient(numerator: Edge | None, divisor: Edge | None) -> tuple[str,
 def kind_of_factor(numerator: Edge | None, factor: Edge | None) -> tuple[str, str]:
     """Return whether `factor` scales the numerator as a softmax does, or as a norm does, and the function it is."""
     made = Making(factor)
+    if made.is_log_normalised and made.scaling:
+        return SHARE, made.scaling
     if made.scaling not in POWERS and made.scaling != "Div":
         return "", ""
     return (ATTENTION if _same_exponentials(numerator, made) else NORM), made.scaling
@@ -47,8 +51,8 @@ def _same_exponentials(numerator: Edge | None, made: Making) -> bool:
 
 def is_softmax_of_logarithms(x: Tensor) -> bool:
     """Tell whether exp(x) is a softmax: `x` has the logarithm of its denominator taken off."""
-    made = Making(edge_of(x))
-    return made.is_log_normalised or (made.scaling.startswith("Log") and bool(made.summed))
+    made = Making(edge_of(x), "Exp")
+    return made.is_log_normalised or (made.scaling == "Pow" and bool(made.summed))
 
 
 def is_watched(rules: RuleSet) -> bool:
@@ -89,7 +93,11 @@ def _read(
     swapped: bool = False,
     **kwargs: Any,
 ) -> Any:
-    if not kind:
+    if kind == SHARE and context.rules.attention == "freeze":
+        context.meet(ATTENTION, function, f"a share written out with {made_by.lower()}")
+        scale = context.frozen(scale)
+        return function(scale, numerator) if swapped else function(numerator, scale)
+    if kind not in (ATTENTION, NORM):
         return None
     rule = context.meet(kind, function, f"written out with {made_by.lower()}" if made_by else "written out")
     if kind == ATTENTION:
@@ -107,7 +115,7 @@ def _read(
 
 def _refuse_late_division(numerator: Edge, divisor: Edge | None) -> None:
     """Refuse a softmax whose denominator is divided out after the values were weighted by the exponentials."""
-    below = Making(divisor, divides=True)
+    below = Making(divisor, "Div")
     if below.summed & Making(numerator).summed:
         raise NotApplicable(
             "An attention of the model weights values by exponentials, sums them up, and divides by the sum of the "
