@@ -9,6 +9,7 @@ without the autograd functions and kernels whose gradients it is compared with.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,19 +47,24 @@ class Held:
     def share(self, x: Tensor, factor: float) -> Tensor:
         """Return a factor of a product: it changes by its share of what it would change by."""
         before = self.value(lambda: x)
-        return before + factor * (x - before)
+        return before + factor * (x.detach() - before)
 
-    def times(self, x: Tensor, coefficient: Callable[[], Tensor], constant: float) -> Tensor:
-        """Return an activation: x times a coefficient, and its value at 0."""
-        ratio = self.value(coefficient)
-        out = x.to(torch.promote_types(x.dtype, ratio.dtype)) * ratio + constant
-        return torch.where(torch.isfinite(x), out, torch.zeros_like(out))
+    def times(self, x: Tensor, value: Tensor, coefficient: Callable[[], Tensor]) -> Tensor:
+        """Return an activation: it changes by its coefficient times what its input changes by."""
+        ratio, before, made, x = self.value(coefficient), self.value(lambda: x), self.value(lambda: value), x.detach()
+        out = made + ratio * (x - before)
+        return torch.where(torch.isfinite(x), out, made)
 
     def normed(
-        self, x: Tensor, scale: Callable[[], Tensor], axes: Sequence[int], centred: bool, weight: Tensor | None
+        self, x: Tensor, scale: Callable[[], Tensor], axes: Sequence[int], centred: bool, weight: Any, bias: Any
     ) -> Tensor:
-        """Return a norm without its bias: (x - mean) times a scale."""
-        kept = self.value(scale)
-        centre = x.mean(tuple(axes), keepdim=True) if centred else 0.0
-        out = (x - centre) * kept
-        return out if weight is None else out * weight
+        """Return a norm: (x - mean) times a scale."""
+        kept, x = self.value(scale), x.detach()
+        out = (x - x.mean(tuple(axes), keepdim=True) if centred else x) * kept
+        out = out if weight is None else out * weight
+        return out if bias is None else out + bias
+
+
+def with_value(out: Tensor, value: Tensor) -> Tensor:
+    """Return a live tensor with another value: the graph behind it stays as it is."""
+    return out + (value.to(out.dtype) - out).detach()

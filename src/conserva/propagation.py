@@ -15,13 +15,13 @@ from torch.overrides import TorchFunctionMode
 
 from .coverage import Coverage, calling_module
 from .errors import Error
+from .held import Held, with_value
 from .operations import READERS, is_idle
 from .operations.elementwise import Functions, Limits, Ratio, coefficient, made_beside
 from .operations.live import ScaleGradient, live, untouched
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
-    from .held import Held
     from .ledger import Books
     from .memory import Keeper
     from .operations.live import Reader
@@ -184,13 +184,14 @@ class Propagation(TorchFunctionMode):
         """Let `factor` of the gradient pass to `x`, if it is live."""
         if not live(x):
             return x
-        return ScaleGradient.apply(x, factor) if self.held is None else self.held.share(x, factor)
+        out = ScaleGradient.apply(x, factor)
+        return out if self.held is None else with_value(out, self.held.share(x, factor))
 
     def ratio(self, source: Tensor, value: Tensor, limits: Limits) -> Tensor:
         """Return an activation's value, read as its source times a constant."""
         if self.held is not None:
             make = partial(coefficient, source.detach(), value, limits.at_zero, limits.slope)
-            return self.held.times(source, make, limits.at_zero).to(value.dtype)
+            value = self.held.times(source, value, make).to(value.dtype)
         return Ratio.apply(source, [value], limits, self.rules.attention != "freeze")  # type: ignore[no-any-return]
 
     def constant(self, x: Any) -> Any:

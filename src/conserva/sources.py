@@ -28,7 +28,7 @@ class Sources:
         self.leaves: dict[str, Tensor] = {}
         self.passed: dict[str, Tensor] = {}
         self._features = features if inputs else {}
-        self._tables = _word_tables(modules) if inputs else set()
+        self._tables = word_tables(modules) if inputs else {}
         self._modules = _chosen(modules, places)
         self._named = set(places)
 
@@ -107,9 +107,9 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return a.numel() == b.numel() and torch.equal(a.reshape(-1), b.reshape(-1))
 
 
-def _word_tables(modules: Mapping[str, nn.Module]) -> set[int]:
-    """Return the storage of the tables that a Hugging Face model calls its input embeddings."""
-    tables, kinds = set(), {type(module) for module in modules.values()}
+def word_tables(modules: Mapping[str, nn.Module]) -> dict[int, int]:
+    """Return the tables that a Hugging Face model calls its input embeddings: address -> number of rows."""
+    tables, kinds = {}, {type(module) for module in modules.values()}
     models = tuple(kind for kind in kinds if hasattr(kind, "get_input_embeddings"))
     for module in modules.values():
         if not isinstance(module, models):
@@ -117,7 +117,7 @@ def _word_tables(modules: Mapping[str, nn.Module]) -> set[int]:
         with contextlib.suppress(NotImplementedError, AttributeError):
             weight = getattr(module.get_input_embeddings(), "weight", None)  # type: ignore[operator]
             if isinstance(weight, Tensor):
-                tables.add(weight.data_ptr())
+                tables[weight.data_ptr()] = weight.shape[0]
     return tables
 
 

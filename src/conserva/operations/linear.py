@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..held import with_value
 from .arithmetic import multiply
 from .live import in_float32, live
 from .origins import remember
@@ -43,7 +44,7 @@ def _zero(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias:
 
 def _epsilon(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
     value = affine(x, weight, bias)
-    return value, bias, Stabilised.apply(value, [value.detach().clone()], context.rules.epsilon)  # type: ignore[no-untyped-call]
+    return value, bias, _stabilised(context, value, value.detach().clone())
 
 
 def _gamma(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
@@ -53,7 +54,17 @@ def _gamma(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias
         weight = weight + gamma * weight.clamp(min=0)
         bias = None if bias is None else bias + gamma * bias.clamp(min=0)
     raised = affine(x, weight, bias)
-    return raised, bias, Stabilised.apply(raised, [value], context.rules.epsilon)  # type: ignore[no-untyped-call]
+    return raised, bias, _stabilised(context, raised, value)
+
+
+def _stabilised(context: Propagation, shared_by: Tensor, value: Tensor) -> Tensor:
+    epsilon = context.rules.epsilon
+    out: Tensor = Stabilised.apply(shared_by, [value], epsilon)  # type: ignore[no-untyped-call]
+    if context.held is None:
+        return out
+    base, before = context.held.value(lambda: value), context.held.value(lambda: shared_by)
+    share = base / (before + torch.where(before < 0, -epsilon, epsilon))
+    return with_value(out, base + share * (shared_by.detach() - before))
 
 
 RULES: dict[str, Callable[..., tuple[Tensor, Any, Tensor]]] = {"zero": _zero, "epsilon": _epsilon, "gamma": _gamma}

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import Error
+from ..held import with_value
 from ..kernels import at_hand
 from .live import PlainFunction, in_float32, live
 
@@ -83,8 +84,7 @@ def _freeze(
     bias: Any = None,
 ) -> Tensor:
     if context.held is not None:
-        normed = context.held.normed(in_float32(x), lambda: scale, axes, centred, weight)
-        return (normed if bias is None else normed + bias).to(value.dtype)
+        value = context.held.normed(in_float32(x), lambda: scale, axes, centred, weight, bias).to(value.dtype)
     return FrozenScale.apply(x, [value], scale, weight, axes, centred)  # type: ignore[no-any-return]
 
 
@@ -113,11 +113,11 @@ def layer_norm(
         if input.is_cuda and torch.is_autocast_enabled("cuda"):  # which norms in float32, unlike a CPU's
             given = tuple(x.float() if isinstance(x, Tensor) else x for x in given)
         x, scale, offset = given
+        out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset, eps)
         if context.held is not None:
             axes = tuple(range(-len(normalized_shape), 0))
-            normed = context.held.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale)
-            return (normed if offset is None else normed + offset).to(x.dtype)
-        out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset, eps)
+            value = context.held.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale, offset)
+            out = with_value(out, value)
     if bias is not None:
         context.book(out, bias)
     return out
@@ -193,12 +193,17 @@ def batch_norm(
     """Read `batch_norm` with stored statistics: linear, with a constant."""
     if live(input) and training:
         raise Error("A batch norm of the model is in training mode, where samples mix: call model.eval() first.")
-    out = function(input, running_mean, running_var, weight, bias, training, momentum, eps, *rest)
-    if live(input):
-        context.meet("linear", function)
-        offset = -running_mean * torch.rsqrt(running_var + eps) * (1.0 if weight is None else weight)
-        offset = offset if bias is None else offset + bias
-        context.book(out, offset.view(-1, *[1] * (input.dim() - 2)), of=bias)
+    if not live(input):
+        return function(input, running_mean, running_var, weight, bias, training, momentum, eps, *rest)
+    context.meet("linear", function)
+    channels = (-1, *[1] * (input.dim() - 2))
+    with torch.no_grad():
+        value = function(input, running_mean, running_var, weight, bias, training, momentum, eps, *rest)
+        scale = torch.rsqrt(in_float32(running_var) + eps) * (1.0 if weight is None else weight)
+        offset = -running_mean * scale if bias is None else bias - running_mean * scale
+    # Not by torch's own gradient, which on a CPU is wrong for one sample with its channels last.
+    out = _freeze(context, input, value, scale.view(channels), None, (), False, offset.view(channels))
+    context.book(out, offset.view(channels), of=bias)
     return out
 
 
