@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from rich.console import Console
 
 import conserva
@@ -22,7 +23,8 @@ from conserva.tasks.output_heads import OUTPUT_HEADS, configured_head
 from conserva.views.html import page
 from conserva.views.terminal import compare, show
 from conserva.views.trace import trace_page
-from test_image_methods import noise, vit
+from test_image_methods import clip_config, noise, processor, vit
+from tiny import shake
 
 TEXT = "has a lot of the virtues of eastwood at his best."
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
@@ -279,6 +281,20 @@ def test_images_and_tags_have_heads_too(changes: dict[str, Any], expected: str) 
         conserva.Image(network, head="ordinal")
     with pytest.raises(conserva.Error, match="is for classifiers of texts"):
         conserva.Tokens(tagger, tiny_heads.tokenizer(), head="ordinal")
+
+
+@pytest.mark.parametrize(("kind", "head"), [("CLIP", "single_label"), ("Siglip", "multi_label")])
+def test_texts_beside_an_image_are_judged_as_the_model_was_trained(kind: str, head: str) -> None:
+    torch.manual_seed(0)
+    network = getattr(transformers, f"{kind}Model")(clip_config(getattr(transformers, f"{kind}Config")))
+    task = conserva.Image(shake(network).double(), processor(), ["a photo of a cat", "a small dog", "dog"])
+    with torch.no_grad():
+        logits = task.model(**task.batch([task.encode(noise())])).logits[0].tolist()
+    for index, probability in enumerate(by_hand(head, logits)):
+        assert conserva.explain(task, noise(), index, "gi").probability == pytest.approx(probability, abs=1e-6)
+    alone = conserva.Image(network, processor(), ["a small dog"])
+    one = conserva.explain(alone, noise(), method="gi")
+    assert one.probability == (None if kind == "CLIP" else pytest.approx(sigmoid(logits[1]), abs=1e-6))
 
 
 CURVES = ("three labels", "multi-label BERT", "several, each after a sigmoid", "ordinal by the user")
