@@ -94,6 +94,9 @@ def test_both_texts_have_their_section(kind: str) -> None:
     words = [feature.strip() for feature in whole.features]
     assert "".join(words[:border]) == PAIR[0].replace(" ", "")
     assert "".join(words[border:]) == PAIR[1].replace(" ", "")
+    encoded = task.encode(PAIR)
+    there = [encoded.text[slice(*span)].strip() for span in encoded.spans if span is not None]
+    assert "".join(there) == "".join(PAIR).replace(" ", "")
     stored = conserva.Explanation.from_json(one.to_json())
     assert stored == one
     shown = page([one])

@@ -44,8 +44,16 @@ class EncodedTextPair(EncodedText):
     """A pair of texts in one sequence: the features of the first, with its special tokens, then those of the second."""
 
     border: int = field(kw_only=True)
-    """Where the second text begins."""
+    """Where among the features the second text begins."""
+    start: int = field(kw_only=True)
+    """Where it begins among the characters of `text`, which has both."""
     types: tuple[int, ...] | None = field(default=None, kw_only=True)
+    """As the tokenizer tells them to the model; None where the model takes none."""
+
+    @property
+    def spans(self) -> tuple[tuple[int, int] | None, ...]:
+        first, second = super().spans[: self.border], super().spans[self.border :]
+        return (*first, *(None if span is None else (self.start + span[0], self.start + span[1]) for span in second))
 
     @property
     def token_types(self) -> tuple[int, ...] | None:

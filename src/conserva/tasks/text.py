@@ -189,7 +189,7 @@ class Text(Classifier):
                 "whole: both must have tokens."
             )
         its = tuple(types) if types is not None and self.tells_types else None
-        return EncodedTextPair(**vars(one), border=border, types=its)
+        return EncodedTextPair(**vars(one), border=border, start=len(one.text) - len(texts[1]), types=its)
 
     def _encoded(self, text: str, ids: list[int], added: set[int], part: Any, longest: int) -> EncodedText:
         """Return a text as the model sees it; `part` is what a fast tokenizer knows about it."""
