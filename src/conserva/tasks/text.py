@@ -115,6 +115,10 @@ class Text(Classifier):
             return read_labelled(data)
         if not isinstance(data, Sequence) or not data:
             raise Error(f"data={data!r} holds no texts: give a file, a list of texts, or a list of (text, label).")
+        if self.takes_pairs and is_text_pair(data):
+            raise Error(
+                f"data={data!r:.60} may be a pair or two texts: write [((text, text), None)], or a list of texts."
+            )
         if all(isinstance(one, str) for one in data):
             return Labelled(tuple(data), None, "texts")
         if all(isinstance(one, (tuple, list)) and len(one) == 2 for one in data):
