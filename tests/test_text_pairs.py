@@ -284,8 +284,8 @@ def test_data_is_texts_or_pairs_with_labels(spelling: str) -> None:
     ("data", "says"),
     [
         ([PAIR, PAIRS[1]], r"is not one of the model's labels.*\(\(text, text\), label\), or \(\(text, text\), None\)"),
-        ([("a joy.", "positiv")], r"'positiv' is not one of the model's labels \('contradiction', 'neutral'"),
-        ([("a joy.", "neutral"), PAIR], "as entry 2"),
+        ([("a joy.", "positiv")], "'positiv' of row 1 is not one of the model's labels: 'contradiction', 'neutral'"),
+        ([("a joy.", "neutral"), PAIR], "of row 2 is not one"),
         ([(PAIR, None), (PAIR, 1)], "1 of 2 entries with the label None"),
         ([(("a", "b", "c"), 1)], "neither a text nor a pair of texts"),
         ([(3, 1)], "neither a text nor a pair of texts"),
