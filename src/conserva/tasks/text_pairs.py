@@ -40,9 +40,9 @@ def labelled_of(data: Sequence[Any], labels: Sequence[str]) -> Labelled:
         if isinstance(one, str) and isinstance(label, str) and label.casefold() not in folded:
             known = ", ".join(map(repr, labels)) or "none, classes are numbers"
             raise Error(
-                f"Label {label!r:.40} of row {number} is not one of the model's labels: {known}. Rename it in the data, "
-                f"or give class indices. If ({one!r:.40}, {label!r:.40}) is a pair of texts, write ((text, text), label), "
-                "or ((text, text), None) without labels."
+                f"Label {label!r:.40} of row {number} is not one of the model's labels: {known}. Rename it in the "
+                f"data, or give class indices. If ({one!r:.40}, {label!r:.40}) is a pair of texts, write "
+                "((text, text), label), or ((text, text), None) without labels."
             )
         texts.append(one)
     given_labels = tuple(label for _, label in data)
