@@ -8,9 +8,6 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, overload
 
-import torch
-from torch import Tensor
-
 from .batches import budget, by_length
 from .errors import Error
 from .explanation import Entries, Explanation, Sink
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 @overload
 def explain(
     task: Task,
-    inputs: str | Graph | np.ndarray,
+    inputs: str | tuple[Any, ...] | Graph | np.ndarray,
     target: Any = ...,
     method: str | None = ...,
     *,
@@ -42,7 +39,7 @@ def explain(
 @overload
 def explain(
     task: Task,
-    inputs: list[Any] | tuple[Any, ...],
+    inputs: list[Any],
     target: Any = ...,
     method: str | None = ...,
     *,
@@ -73,7 +70,7 @@ def explain(
         `conserva.Image` and their like.
     inputs
         A text, a prompt or chat, an image, a pair of texts, as the task takes it; or a list of them, which are batched
-        by length and come back in their order.
+        by length and come back in their order. A tuple is always one input: ("premise", "hypothesis") is a pair.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
     method
@@ -96,9 +93,10 @@ def explain(
     if callable(target):
         raise Error(f"target={target!r} is a function, which conserva.relevance takes: give a class, or None.")
     tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
-    if not task.is_one(inputs) and not isinstance(inputs, (list, tuple)):
+    is_one = isinstance(inputs, tuple) or task.is_one(inputs)
+    if not is_one and not isinstance(inputs, list):
         raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")
-    many = [inputs] if task.is_one(inputs) else list(inputs)
+    many = [inputs] if is_one else list(inputs)
     if isinstance(target, list) and len(target) != len(many):
         raise Error(
             f"target has {len(target)} entries for {len(many)} {task.noun}(s): give one for each, or one for all."
@@ -114,14 +112,14 @@ def explain(
         if progress is not None:
             progress(len(batch.rows))
     done = [result for result in results if result is not None]
-    return done[0] if task.is_one(inputs) else done
+    return done[0] if is_one else done
 
 
 def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[str, Any]) -> Iterator[Explanation]:
     """Yield an explanation for each input of a batch."""
     found = batch.read()
     scores, output, logits = found.scores.numpy(), found.output.tolist(), found.logits
-    highest, probabilities = logits.argmax(-1).tolist(), probabilities_of(logits)
+    highest, probabilities = logits.argmax(-1).tolist(), task.head.probabilities(logits)
     entries: list[Entries | None] = [None] * len(output)
     if found.ledger is not None:
         books = (found.ledger.inputs.tolist(), found.ledger.positions.tolist(), found.ledger.biases.tolist())
@@ -137,7 +135,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             text=encoded.text,
             target=task.titled(target, index, encoded),
             output=output[row],
-            probability=None if index is None else float(probabilities[row, index]),
+            probability=None if index is None or probabilities is None else float(probabilities[row, index]),
             ledger=entries[row],
             method=method.name,
             model=task.name,
@@ -162,11 +160,6 @@ def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: i
     return aimed % classes if isinstance(aimed, int) else None
 
 
-def probabilities_of(logits: Tensor) -> Tensor:
-    """Return the probability of every class; a lone logit is that of yes against no."""
-    return torch.sigmoid(logits.float()) if logits.shape[-1] == 1 else torch.softmax(logits.float(), -1)
-
-
 def provenance_of(task: Task, method: Method) -> dict[str, Any]:
     """Return what one needs to repeat a result."""
     versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
@@ -178,5 +171,6 @@ def provenance_of(task: Task, method: Method) -> dict[str, Any]:
         "weights": task.fingerprint,
         "dtype": dtype,
         "rules": rules,
+        "head": task.head.name,
         "options": dict(method.options),
     }

@@ -22,8 +22,10 @@ class Head:
     """The auto class of transformers."""
     table: str
     """The table of transformers, type of model -> class, that has its architectures."""
-    make: Callable[[Any, str, Mapping[str, Any], str], Task]
-    """A model, where it came from, options of loading, its name -> the task."""
+    make: Callable[..., Task]
+    """A model, where it came from, options of loading, its name, options of the task -> the task."""
+    classifies: bool = False
+    """Whether the task has an output head that the user may name."""
 
 
 MODULES = "modules.json"
@@ -76,9 +78,9 @@ def _from(auto: str, source: str, options: Mapping[str, Any]) -> Any:
     return getattr(transformers, auto).from_pretrained(source, **options)
 
 
-def _with_tokenizer(task: Callable[..., Task]) -> Callable[[Any, str, Mapping[str, Any], str], Task]:
-    def make(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
-        return task(model, _from("AutoTokenizer", source, options), name=name)
+def _with_tokenizer(task: Callable[..., Task]) -> Callable[..., Task]:
+    def make(model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Task:
+        return task(model, _from("AutoTokenizer", source, options), name=name, **how)
 
     return make
 
@@ -111,9 +113,9 @@ def _read(source: str, file: str) -> Any:
     return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
 
-def _image(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
+def _image(model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Task:
     pillow()  # first: without it transformers does not say which extra to install
-    return Image(model, _from("AutoImageProcessor", source, options), name=name)
+    return Image(model, _from("AutoImageProcessor", source, options), name=name, **how)
 
 
 def _speech(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
@@ -129,6 +131,7 @@ HEADS = (
         "AutoModelForSequenceClassification",
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
         _with_tokenizer(Text),
+        classifies=True,
     ),
     LANGUAGE,
     Head("speech model", "AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", _speech),
@@ -143,12 +146,14 @@ HEADS = (
         "AutoModelForImageClassification",
         "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
         _image,
+        classifies=True,
     ),
     Head(
         "token classifier",
         "AutoModelForTokenClassification",
         "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
         _with_tokenizer(Tokens),
+        classifies=True,
     ),
     Head(
         "question answering model",

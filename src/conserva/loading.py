@@ -32,13 +32,20 @@ GGUF = ".gguf"
 """How files end that hold a language model with its configuration and its tokenizer."""
 
 
-def load(name: str | Path = BUNDLED, *, labels: Sequence[str] | None = None, trust_remote_code: bool = False) -> Task:
+def load(
+    name: str | Path = BUNDLED,
+    *,
+    labels: Sequence[str] | None = None,
+    head: str | None = None,
+    trust_remote_code: bool = False,
+) -> Task:
     """Return the task of a model: a bundled one, one in a folder, one in a GGUF file, or one from the Hugging Face hub.
 
     What it is for, its own configuration says: classifying texts, images or graphs, writing on, translating,
     transcribing, tagging, answering, filling blanks, comparing sentences. A model that compares images with texts, as
-    CLIP, needs the texts as `labels`. Weights are read from safetensors or GGUF only, in float32; code that comes with
-    a model runs only with `trust_remote_code=True`.
+    CLIP, needs the texts as `labels`. What a classifier's logits say, its configuration tells too; `head` overrides it
+    with "single_label", "multi_label", "binary", "regression" or "ordinal". Weights are read from safetensors or GGUF
+    only, in float32; code that comes with a model runs only with `trust_remote_code=True`.
     """
     from safetensors import SafetensorError
     from transformers import AutoConfig
@@ -54,22 +61,25 @@ def load(name: str | Path = BUNDLED, *, labels: Sequence[str] | None = None, tru
     try:
         with quiet_loading():
             if labels is not None:
-                return load_image(source, options, labels, str(name))
+                return load_image(source, options, labels, str(name), head)
             config = AutoConfig.from_pretrained(source, **options)
-            head = None if config.model_type == GRAPHS else head_of(config, source, str(name))
+            kind = None if config.model_type == GRAPHS else head_of(config, source, str(name))
             if "gguf_file" in options:
-                head = LANGUAGE  # which is all that such files hold
-            auto = "AutoModelForSequenceClassification" if head is None else head.auto
+                kind = LANGUAGE  # which is all that such files hold
+            if head is not None and kind is not None and not kind.classifies:
+                raise Error(f"head={head!r}: model={str(name)!r} is a {kind.noun}, whose output head is its own.")
+            auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
             model, missing = _model(auto, source, options)
             if missing:
-                noun = "graph classifier" if head is None else head.noun
+                noun = "graph classifier" if kind is None else kind.noun
                 raise Error(
                     f"model={str(name)!r} is no {noun}: its file has no weights for {', '.join(missing[:3])}. "
                     "Fine-tune it first."
                 )
-            if head is None:
-                return Graph(model, name=str(name))
-            return head.make(model, source, options, str(name))
+            if kind is None:
+                return Graph(model, name=str(name), head=head)
+            how = {"head": head} if kind.classifies else {}
+            return kind.make(model, source, options, str(name), **how)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:160]
         bundled = ", ".join(map(repr, BUNDLED_MODELS))

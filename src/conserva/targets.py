@@ -113,8 +113,8 @@ def _places(shape: Sequence[int], target: Target, labels: Mapping[str, int]) -> 
         return ()
     if isinstance(target, str) and target not in labels and " - " in target:
         a, b = target.split(" - ", 1)
-        return (_place(shape, _index(a, labels)), _place(shape, _index(b, labels)))
-    return (_place(shape, _index(target, labels) if isinstance(target, str) else target),)
+        return (_place(shape, class_index(a, labels)), _place(shape, class_index(b, labels)))
+    return (_place(shape, class_index(target, labels) if isinstance(target, str) else target),)
 
 
 def _place(shape: Sequence[int], target: Target) -> Place:
@@ -148,7 +148,8 @@ def _entries(scores: Tensor, places: Sequence[Place]) -> Tensor:
     return scores.flatten(1).gather(1, on_device(flat, scores.device).unsqueeze(1)).squeeze(1)
 
 
-def _index(label: str, labels: Mapping[str, int]) -> int:
+def class_index(label: str, labels: Mapping[str, int]) -> int:
+    """Return the index of a label, or of a class index that is written out; other names are refused."""
     label = label.strip()
     if label in labels:
         return labels[label]

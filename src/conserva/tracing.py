@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from .errors import Error
-from .explain import class_of, probabilities_of, provenance_of
+from .explain import class_of, provenance_of
 from .explanation import Entries, Explanation
 from .layers import Stack, short_names, stacks_of
 from .methods import find, rules_of
@@ -158,6 +158,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
     for stack, its in zip(stacks, columns.stacks, strict=True):
         rows += [columns.row(its, result.values[call].sum(-1)[0]) for call in stack.calls]
     index = class_of(task, target, encoded, int(logits[0].argmax()), logits.shape[-1])
+    probabilities = task.head.probabilities(logits)
     books = [float(part[0]) for part in (result.output, ledger.inputs, ledger.positions, ledger.biases)]
     return Trace(
         features=columns.features,
@@ -169,7 +170,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
         text=encoded.text,
         target=task.titled(target, index, encoded),
         output=books[0],
-        probability=None if index is None else float(probabilities_of(logits)[0, index]),
+        probability=None if index is None or probabilities is None else float(probabilities[0, index]),
         ledger=Entries.of(*books),
         method=found.name,
         model=task.name,

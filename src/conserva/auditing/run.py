@@ -42,7 +42,7 @@ def audit(
     task_or_model
         What `conserva.load` returned, or any PyTorch Transformer in evaluation mode.
     inputs
-        For a task one input, as a text, or several; for a model what it is called with.
+        For a task one input, as a text or a pair of texts, or a list of them; for a model what it is called with.
     target
         What is explained: for a task as in `conserva.explain`, for a model as in `conserva.relevance`.
     rules
@@ -51,7 +51,8 @@ def audit(
     target = plain(target)
     if isinstance(task_or_model, Task):
         model, name = task_or_model.model, task_or_model.name
-        many = [inputs] if task_or_model.is_one(inputs) else list(inputs)
+        is_one = isinstance(inputs, tuple) or task_or_model.is_one(inputs)
+        many = [inputs] if is_one else list(inputs)
         encoded = [task_or_model.encode(one) for one in many]
         inputs, said = task_or_model.batch(encoded), _said(target)
         if not callable(target):

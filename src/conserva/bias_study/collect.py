@@ -19,7 +19,8 @@ from ..errors import Error
 from ..explain import explain
 from ..explanation import Explanation
 from ..lines import Lines
-from ..tasks.text import EncodedText, Text
+from ..tasks.encoded_text import EncodedText
+from ..tasks.text import Text
 from .mentions import Finder, Found
 from .result import Mention
 

@@ -160,7 +160,7 @@ def _check(task: Task, level: float, swaps: int) -> None:
 
 def _contrast(task: Text, target: str | None) -> tuple[str, int, int]:
     """Return the contrast by name, and the indices of its first and second class."""
-    classes = _classes(task)
+    classes = task.classes
     if classes < 2:
         raise Error(f"{task.name} has {classes} class(es): a bias study explains the difference of two.")
     if target is None:
@@ -193,15 +193,14 @@ def _corpus(task: Text, texts: Any, first: int, second: int) -> Corpus:
     if isinstance(texts, Iterator):
         return Corpus(_one_by_one(texts), None, "texts")
     data = task.labelled(texts)
+    for number, one in enumerate(data.texts, 1):
+        if not isinstance(one, str):
+            raise Error(f"Text {number} of {data.source} is {one!r:.60}: a bias study reads texts, not pairs of them.")
     sides = {first: 1, second: 0}
     labels: list[int | None] = [None] * len(data)
     if data.labels is not None:
-        labels = [sides.get(index) for index in class_indices(data.labels, task.labels, _classes(task))]
+        labels = [sides.get(index) for index in class_indices(data.labels, task.labels, task.classes)]
     return Corpus(zip(data.texts, labels, strict=True), len(data), data.source)
-
-
-def _classes(task: Text) -> int:
-    return len(task.labels) or int(getattr(getattr(task.model, "config", None), "num_labels", 0))
 
 
 def _one_by_one(texts: Iterator[Any]) -> Iterator[tuple[str, int | None]]:

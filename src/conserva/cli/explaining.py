@@ -22,6 +22,7 @@ from .progress import progress
 EXPLAIN = """examples:
   conserva explain "a gorgeous, witty, seductive movie."
   conserva explain "not much of anything." --target "positive - negative" --method exact
+  conserva explain --model cross-encoder/nli-deberta-v3-base "A man eats." --with "Someone is eating."
   conserva explain --file reviews.txt --words --html reviews.html
   echo "a joy." | conserva explain - --json
   conserva explain --smiles "CC(C)Cc1ccc(cc1)C(C)C(=O)O" --png ibuprofen.png

@@ -39,8 +39,8 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="second",
         metavar="TEXT",
-        help="what belongs to the text: the context of a question, the sentence to compare it with, the word to tag, "
-        "the answer so far",
+        help="what belongs to the text: the second text of a pair, the context of a question, the sentence to compare "
+        "it with, the word to tag, the answer so far",
     )
     parser.add_argument("--prompt", metavar="TEXT", help="a language model's prompt, or - for standard input")
     parser.add_argument(
@@ -143,6 +143,7 @@ def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
     import torch
 
     encoded = task.encode(one, truncate=given.truncate)
+    task.aim(None, encoded)  # refuses outputs of which none is predicted
     with torch.no_grad():
         index = int(task.model(**task.batch([encoded])).logits[0].argmax())
     if isinstance(task, (Writer, Blanks)):  # a token's text may be that of another one too

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..errors import Error, NotApplicable
 from ..memory import out_of_memory
 from ..methods import Method
+from ..tasks.output_heads import OutputHead
 from ..tasks.task import Task
 from .protocol import Plan, Protocol, plan
 from .samples import Sample
@@ -131,13 +133,16 @@ def curves(
             raise Error(f"{sample.describe()}: the model's answer has nan or inf when features are taken away.")
         each = np.split(logits.astype(np.float64), len(own))
         points = zip(own.items(), each, strict=True)
-        found.append({method: _points(rows, one, scored["target"]) for (method, one), rows in points})
+        found.append({method: _points(rows, one, scored["target"], task.head) for (method, one), rows in points})
     return found
 
 
-def _points(logits: np.ndarray, one: Plan, target: int) -> dict[str, Any]:
+def _points(logits: np.ndarray, one: Plan, target: int, head: OutputHead) -> dict[str, Any]:
     """Return the points of one method's curves on one sample; pruning begins with the whole input."""
-    probability = _probabilities(logits)[:, target]
+    probabilities = head.probabilities(torch.from_numpy(logits))
+    if probabilities is None:
+        raise Error(f"A {head.name} head has no probabilities, which the curves are made of.")
+    probability = probabilities[:, target].numpy()
     whole = probability[one.pruning][0]
     change = np.square(logits - logits[one.pruning][0]).sum(-1)
     return {
@@ -147,9 +152,3 @@ def _points(logits: np.ndarray, one: Plan, target: int) -> dict[str, Any]:
         "comprehensiveness": float((whole - probability[one.without_top]).mean()),
         "sufficiency": float((whole - probability[one.only_top]).mean()),
     }
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    raised = np.exp(logits - logits.max(-1, keepdims=True))
-    found: np.ndarray = raised / raised.sum(-1, keepdims=True)
-    return found

@@ -14,6 +14,7 @@ import numpy as np
 from ..batches import budget, by_length
 from ..errors import Error, NotApplicable
 from ..methods import Method, find, methods
+from ..tasks.output_heads import BINARY, REGRESSION, SINGLE_LABEL
 from ..tasks.task import Task
 from .evaluation import Evaluation
 from .journal import Journal
@@ -54,8 +55,9 @@ def evaluate(
     task
         What `conserva.load` returned, or `conserva.Text(model, tokenizer)`, or `conserva.Graph(model)`.
     data
-        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label). For graphs a
-        file with a column of SMILES, a list of graphs, or of (graph, label).
+        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label). Pairs of
+        texts are ((text, text), label), or ((text, text), None) without labels. For graphs a file with a column of
+        SMILES, a list of graphs, or of (graph, label).
     methods
         Names as in `conserva.methods()`, options included; None for all.
     protocol
@@ -111,6 +113,7 @@ def evaluate(
         "data": fingerprint(samples),
         "weights": task.fingerprint,
         "versions": {name: metadata.version(name) for name in ("conserva", "torch", "transformers")},
+        **({} if task.head is SINGLE_LABEL else {"head": task.head.name}),
     }
     journal = Journal(None if out is None else Path(out), settings)
     try:
@@ -135,6 +138,7 @@ def evaluate(
             **settings["versions"],  # type: ignore[dict-item]
             "python": platform.python_version(),
             "weights": task.fingerprint,
+            "head": task.head.name,
             "data": settings["data"],
             "seed": seed,
             "random_seeds": random_seeds,
@@ -167,6 +171,16 @@ def _chosen(names: Sequence[str] | None, random_seeds: int) -> list[Method]:
 
 def _classes(task: Task) -> int:
     classes = task.classes
+    if task.head is REGRESSION:
+        raise Error(
+            f"{task.name} has a regression head: its output is a number and has no probability, which the curves are "
+            "made of. If its logits are classes, say so with head=, as in conserva.load(..., head='multi_label')."
+        )
+    if task.head is BINARY:
+        raise Error(
+            f"{task.name} has one logit, for one class or against it: curves need the probability of one class among "
+            "several. With head='ordinal' a text classifier's one logit is read as two classes."
+        )
     if classes < 2:
         raise Error(f"{task.name} has {classes} class(es): curves need the probability of one among several.")
     return classes

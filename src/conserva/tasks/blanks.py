@@ -10,9 +10,10 @@ from torch import nn
 
 from ..datasets import Labelled
 from ..errors import Error
+from .encoded_text import EncodedText
 from .given import words_in
+from .output_heads import SINGLE_LABEL
 from .places import EncodedAtPlace, TextAtPlace
-from .text import EncodedText
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Blanks(TextAtPlace):
     """
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
-        super().__init__(model, tokenizer, name)
+        super().__init__(model, tokenizer, name, head=SINGLE_LABEL.name)
         if tokenizer.mask_token_id is None:
             raise Error(f"The tokenizer of {self.name} has no mask token: the model was not trained to fill in words.")
         self.vocabulary = Vocabulary(tokenizer)

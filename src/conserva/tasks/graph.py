@@ -16,8 +16,9 @@ from ..datasets import graph as graphs
 from ..datasets.batched_structure import batched_structure
 from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..errors import Error
+from .classifier import Classifier
 from .masking import KeptRows
-from .task import Encoded, Task
+from .task import Encoded
 
 if TYPE_CHECKING:
     from ..models.graphormer import Graphormer
@@ -59,7 +60,7 @@ class GraphRows(KeptRows[EncodedGraph]):
     """A graph with other nodes taken away in each row."""
 
 
-class Graph(Task):
+class Graph(Classifier):
     """A classifier of graphs: a Graphormer, asked with graphs, with SMILES if its nodes are atoms, or with images."""
 
     features = ("inputs_embeds",)
@@ -67,7 +68,7 @@ class Graph(Task):
 
     model: Graphormer
 
-    def __init__(self, model: Graphormer, name: str | None = None) -> None:
+    def __init__(self, model: Graphormer, name: str | None = None, *, head: str | None = None) -> None:
         from ..models.graphormer import Graphormer  # takes a second: who explains texts does not wait for it
 
         if not isinstance(model, Graphormer):
@@ -75,7 +76,7 @@ class Graph(Task):
                 f"model={type(model).__name__} is no conserva.models.Graphormer. For a graph Transformer of your own "
                 "use conserva.relevance, or conserva.geometric with PyTorch Geometric."
             )
-        super().__init__(model, name)
+        super().__init__(model, name, head)
 
     @property
     def _device(self) -> torch.device:

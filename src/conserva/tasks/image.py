@@ -18,10 +18,12 @@ from ..errors import Error, NotApplicable
 from ..quiet import quiet_loading
 from ..relevance import relevance
 from ..rules import RULE_SETS
+from .classifier import Classifier
 from .masking import KeptRows
+from .output_heads import MULTI_LABEL, SINGLE_LABEL, OutputHead
 from .patches import Comparison, Grid, Patches, channels_of, grid_of, image_size
 from .pixels import ENDINGS, Pixels, is_image, pillow, png, read_image
-from .task import Encoded, Task
+from .task import Encoded
 
 MASKS = ("mean", "grey")
 """What stands for a patch that was taken away. `mean`: the mean colour of the image, over all its pixels. `grey`: the
@@ -64,12 +66,12 @@ class ImageRows(KeptRows[EncodedImage]):
         return torch.where(torch.from_numpy(self.kept)[:, :, None], whole, ground)
 
 
-class Image(Task):
+class Image(Classifier):
     """A classifier of images: a Hugging Face vision Transformer and its image processor.
 
     Without a processor, images are brought to the model's size and their bytes to numbers from -1 to 1. A model that
     compares images with texts, as CLIP does, takes texts as its labels, and a processor that has a tokenizer. To other
-    models labels give names to their classes.
+    models labels give names to their classes. `head` says what the logits are where the configuration does not.
     """
 
     features = ("patches",)
@@ -83,6 +85,8 @@ class Image(Task):
         processor: Any = None,
         labels: Sequence[str] | None = None,
         name: str | None = None,
+        *,
+        head: str | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise Error(f"model={model!r} is no torch.nn.Module.")
@@ -97,7 +101,14 @@ class Image(Task):
         if of_texts and names is not None:
             tokens = _tokens(model, getattr(processor, "tokenizer", None), names, shown)
             reading = Comparison(model.eval(), grid, names, tokens)
-        super().__init__(reading, name)
+        super().__init__(reading, name, head)
+
+    @property
+    def head(self) -> OutputHead:
+        """What the logits say; of images compared with texts, SigLIP was trained to judge each text by itself."""
+        if self._head is None and isinstance(self.model, Comparison):
+            return MULTI_LABEL if getattr(self.network, "logit_bias", None) is not None else SINGLE_LABEL
+        return super().head
 
     @property
     def grid(self) -> Grid:
@@ -215,7 +226,11 @@ class Image(Task):
 
 
 def load_image(
-    source: str, options: Mapping[str, Any], labels: Sequence[str] | None = None, name: str | None = None
+    source: str,
+    options: Mapping[str, Any],
+    labels: Sequence[str] | None = None,
+    name: str | None = None,
+    head: str | None = None,
 ) -> Image:
     """Return the task of an image model in a folder or on the hub, with the processor that lies beside it.
 
@@ -239,7 +254,7 @@ def load_image(
             f"model={name or source!r} is no image classifier: its file has no weights for {', '.join(missing[:3])}. "
             "Fine-tune it for classification first; one that compares images with texts needs labels=[...]."
         )
-    return Image(model, processor, labels, name or source)
+    return Image(model, processor, labels, name or source, head=head)
 
 
 def _checked(labels: Any, classes: int | None, name: str) -> list[str] | None:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Error
+from .encoded_text import EncodedText
 from .masking import TextRows
 from .reading import Answer, Reading, each_at_its_place
-from .text import EncodedText, Text
+from .text import Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,9 +65,17 @@ class TextAtPlace(Text):
     """A model and its tokenizer, asked about one token of a text: `encode_all` says which."""
 
     model: AtPlace
+    takes_pairs = takes_ordinal = False
 
-    def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
-        super().__init__(model, tokenizer, name)
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str | None = None,
+        *,
+        head: str | None = None,
+    ) -> None:
+        super().__init__(model, tokenizer, name, head=head)
         self.model = AtPlace(model).eval()
 
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from ..datasets import Labelled
 from ..errors import Error
 from ..inputs import parameters_of
+from .encoded_text import EncodedText
 from .given import inputs_of, refuse_halves
 from .masking import TextRows
+from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
 from .tagging import whole
-from .text import EncodedText, Text
+from .text import Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -139,7 +141,7 @@ class Question(Text):
     ) -> None:
         if part not in PARTS:
             raise Error(f"part={part!r} is none of {', '.join(PARTS)}.")
-        super().__init__(model, tokenizer, name)
+        super().__init__(model, tokenizer, name, head=SINGLE_LABEL.name)
         if not getattr(tokenizer, "is_fast", False):
             raise Error(
                 f"The tokenizer of {self.name} does not tell where its tokens stand in a text: load a fast one, with "

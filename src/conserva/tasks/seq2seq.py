@@ -17,6 +17,7 @@ from ..errors import Error
 from ..quiet import quiet_loading
 from .given import refuse_halves, words_in
 from .masking import TextRows, mask_of, masked
+from .output_heads import SINGLE_LABEL
 from .prompts import words_of
 from .reading import Answer, Reading, each_at_its_place
 from .task import Encoded
@@ -142,7 +143,7 @@ class Seq2Seq(Writer):
         self.tokenizer = tokenizer
         self.vocabulary = AnswerVocabulary(tokenizer)
         self._special = frozenset(tokenizer.all_special_ids)
-        self._sources = Text(model, tokenizer, self.name)
+        self._sources = Text(model, tokenizer, self.name, head=SINGLE_LABEL.name)
 
     def _read_through(self, model: nn.Module) -> Reading:
         """Return what the network is read through."""

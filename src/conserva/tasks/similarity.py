@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled
 from ..errors import Error
+from .encoded_text import EncodedText
 from .given import inputs_of
 from .masking import TextRows
+from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
 from .task import Encoded, Task
-from .text import EncodedText, Text
+from .text import Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -129,7 +131,7 @@ class Similarity(Task):
             raise Error(f"pooling={pooling!r} is none of {', '.join(POOLINGS)}.")
         if score not in SCORES:
             raise Error(f"score={score!r} is none of {', '.join(SCORES)}.")
-        self.text = Text(model, tokenizer)
+        self.text = Text(model, tokenizer, head=SINGLE_LABEL.name)
         super().__init__(Alike(model, pooling, score), name)
         self.score = score
 
@@ -159,6 +161,9 @@ class Similarity(Task):
         for given in many:
             if not isinstance(given, (tuple, list)) or len(given) != 2:
                 raise Error(f"{given!r:.60} is no pair of texts: give (text, text).")
+            for text in given:
+                if not isinstance(text, str):
+                    raise Error(f"text={text!r:.60} is no string: give (text, text).")
         each = self.text.encode_all([text for pair in many for text in pair], truncate=truncate)
         return [_pair(first, second) for first, second in zip(each[::2], each[1::2], strict=True)]
 

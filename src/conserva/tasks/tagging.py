@@ -12,9 +12,9 @@ import torch
 from ..batches import budget, by_length
 from ..datasets import Labelled
 from ..errors import Error
+from .encoded_text import EncodedText
 from .given import inputs_of
 from .places import EncodedAtPlace, TextAtPlace
-from .text import EncodedText
 
 OUTSIDE = "O"
 """The label of words that are nothing in particular."""

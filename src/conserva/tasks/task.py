@@ -16,6 +16,7 @@ from ..datasets import Labelled
 from ..errors import Error, NotApplicable
 from ..fingerprint import fingerprint
 from ..targets import labels_of
+from .output_heads import SINGLE_LABEL, OutputHead
 from .reading import Reading
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ class Task(ABC):
     def network(self) -> nn.Module:
         """The model itself, where the task reads it through something of its own."""
         return self.model.network if isinstance(self.model, Reading) else self.model
+
+    @property
+    def head(self) -> OutputHead:
+        """What the logits say: those of a vocabulary, or of the answers in a context, are one label of several."""
+        return SINGLE_LABEL
 
     @property
     def classes(self) -> int:

@@ -1,0 +1,61 @@
+"""Tasks whose model has classes of its own: what the output head makes of logits, labels and targets."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ..errors import Error
+from ..targets import class_index, labels_of
+from .output_heads import BINARY, ORDINAL, ClassScores, OutputHead, configured_head, head_named
+from .task import Task
+
+
+class Classifier(Task):
+    """A model with a classification or regression head, decided by its configuration or by `head`."""
+
+    takes_ordinal: ClassVar[bool] = False
+    """Whether the task reads the thresholds of an ordinal head."""
+
+    def __init__(self, model: nn.Module, name: str | None = None, head: str | None = None) -> None:
+        super().__init__(model, name)
+        self._head = None if head is None else head_named(head)
+        if self._head is ORDINAL and not self.takes_ordinal:
+            raise Error(f"head={head!r} is for classifiers of texts: {type(self).__name__} has no such head.")
+        _ = self.head  # refuses a configuration that says nothing known
+
+    @property
+    def head(self) -> OutputHead:
+        """What the model's logits say: the head that was given, or that its configuration describes."""
+        return self._head or configured_head(getattr(self.model, "config", None))
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """The labels of what can be explained, and their indices."""
+        own = labels_of(self.model)
+        if self.head is BINARY and len(own) == 2:  # the one logit speaks for the second class
+            return {label: 0 for label, index in own.items() if index == 1}
+        if isinstance(self.model, ClassScores) and len(own) != self.model.classes:  # names of thresholds
+            return {str(index): index for index in range(self.model.classes)}
+        return own
+
+    def aim(self, target: Any, encoded: Any) -> Any:
+        """Return a target as an index, or a contrast of two, where the head has other names than the configuration."""
+        outputs = self.classes
+        if target is None and not self.head.has_default(outputs):
+            known = ", ".join(repr(self.named(None, index)) for index in range(outputs))
+            raise Error(f"target=None: {self.name} has {outputs} outputs. Say which one is explained: {known}.")
+        if not isinstance(target, str):
+            return target
+        own = self.labels
+        names = {**{self.head.shown(label, index, outputs): index for label, index in own.items()}, **own}
+        if names == labels_of(self.model):  # which the model's own output is read by
+            return target
+        parts = [target] if target in names else target.split(" - ", 1)
+        indices = [class_index(part, names) for part in parts]
+        return indices[0] if len(indices) == 1 else " - ".join(map(str, indices))
+
+    def named(self, target: Any, index: int | None) -> str:
+        found = super().named(target, index)
+        return found if isinstance(target, str) or index is None else self.head.shown(found, index, self.classes)
