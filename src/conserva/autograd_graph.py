@@ -270,7 +270,7 @@ class Making:
                 edges = live_edges(node, (0,))
         elif name in PRODUCTS:
             self.is_of_scores |= reduced and bool(self.scaling) and len(set(live_edges(node, PRODUCTS[name]))) > 1
-        elif name == "ScaleGradient" and is_own(node):
+        elif name in ("ScaleGradient", "WithValue") and is_own(node):
             pass
         elif name not in _ELEMENTWISE:
             return

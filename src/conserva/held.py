@@ -8,13 +8,14 @@ without the autograd functions and kernels whose gradients it is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .errors import Error
+from .operations.live import PlainFunction
 
 
 class Held:
@@ -64,7 +65,39 @@ class Held:
         out = out if weight is None else out * weight
         return out if bias is None else out + bias
 
+    def choices(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        """Return what a call chose by live values, such as the experts of a token, as it was chosen."""
+        if isinstance(out, Tensor):
+            is_choice = not out.is_floating_point() and not out.is_complex()
+            return self.value(lambda: out) if is_choice and _any_live(args) else out
+        name = getattr(function, "__name__", "")
+        if name not in ("topk", "sort", "max", "min") or not _any_live(args) or not isinstance(out, tuple):
+            return out
+        given = (*args, *(kwargs[key] for key in ("k", "dim") if key in kwargs))
+        position = 2 if name == "topk" else 1
+        dim = given[position] if len(given) > position and isinstance(given[position], int) else -1
+        indices, x = self.value(lambda: out[1]), args[0]
+        wide = indices if indices.dim() == x.dim() else indices.unsqueeze(dim)
+        values = x.gather(dim, wide)
+        return type(out)((values if wide is indices else values.squeeze(dim), indices))
+
+
+class WithValue(PlainFunction):
+    """Another value in the place of a live tensor's; the graph behind it stays as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, value: list[Tensor]) -> Tensor:
+        return torch.empty_like(out).copy_(value[0])  # in the order in which the model's own lies in memory
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
+
 
 def with_value(out: Tensor, value: Tensor) -> Tensor:
-    """Return a live tensor with another value: the graph behind it stays as it is."""
-    return out + (value.to(out.dtype) - out).detach()
+    """Return a live tensor with another value."""
+    return WithValue.apply(out, [value])  # type: ignore[no-any-return]
+
+
+def _any_live(args: Iterable[Any]) -> bool:
+    return any(isinstance(x, Tensor) and x.requires_grad for x in args)

@@ -109,7 +109,7 @@ class Pass:
         weigh()
         nodes = self._checked(call, targets, numbers, context)
         if books is not None and self.rules.attention != "freeze":
-            witness.cancel_inside_softmax(nodes, context.softmaxes, books)
+            witness.cancel_inside_softmax(nodes, context, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
         if any(map(was_passed_by, embeddings.values())):
             # Which was not known before. What the first run kept must not lie beside what the second keeps.
@@ -129,16 +129,14 @@ class Pass:
     ) -> list[Any]:
         """Return the nodes of the graph. What is refused is looked for in a second pass, which names the module."""
         try:
-            return witness.check(
-                self.model, numbers, self.rules, context.coverage, self.trusted, context.softmaxes, context.calls
-            )
+            return witness.check(self.model, numbers, context, self.trusted)
         except witness.Refused:
             inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
             sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside)
             search = Propagation(self.rules, None, sources)
             search.calls = {}
             _, again = forward(self.model, call, sources, search, targets)
-            witness.check(self.model, again, self.rules, search.coverage, self.trusted, search.softmaxes, search.calls)
+            witness.check(self.model, again, search, self.trusted)
             raise
 
     def _split(

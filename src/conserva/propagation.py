@@ -19,6 +19,7 @@ from .held import Held, with_value
 from .operations import READERS, is_idle
 from .operations.elementwise import Functions, Limits, Ratio, coefficient, made_beside
 from .operations.live import ScaleGradient, live, untouched
+from .operations.lost import made_by, pass_on, without_gradient
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
@@ -48,8 +49,12 @@ class Propagation(TorchFunctionMode):
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
-        self.softmaxes: list[Any] = []
+        self.written_softmaxes: list[Any] = []
         """Nodes of the graph that are softmaxes written in several calls, where a rule differentiates them."""
+        self.has_lost = False
+        """Whether the model made something of its input without a gradient."""
+        self.lost_sums: dict[Any, str] = {}
+        """Nodes that add such a value to live ones, each with the call that made it."""
         self.held: Held | None = None
         """Frozen factors of another pass to use instead of this one's; see `held`."""
         self.calls: dict[Any, tuple[Any, str]] | None = None
@@ -82,19 +87,24 @@ class Propagation(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.calls is None:
-            return self._read(func, types, args, kwargs)
         out = self._read(func, types, args, kwargs)
-        note_call(self.calls, out, getattr(func, "__name__", str(func)))
+        if self.has_lost:
+            pass_on(self, func, args, out)
+        if self.calls is not None:
+            note_call(self.calls, out, getattr(func, "__name__", str(func)))
+        if self.held is not None:
+            out = self.held.choices(func, args, kwargs or {}, out)
         return out
 
     def _read(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
-        # Without gradients nothing is carried, and whoever moves weights about gets them back as parameters.
-        if reader is untouched or self._shadowed or not torch.is_grad_enabled():
+        # Without gradients nothing is carried, and parameters that are moved about come back as parameters.
+        if reader is untouched or self._shadowed:
             return func(*args, **kwargs) if kwargs else func(*args)
+        if not torch.is_grad_enabled():
+            return without_gradient(self, func, args, kwargs or {})
         for arg in args:
             if type(arg) is Parameter:
                 args = tuple([self.constant(arg) if type(arg) is Parameter else arg for arg in args])
@@ -170,6 +180,8 @@ class Propagation(TorchFunctionMode):
         joined: bool = False,
     ) -> None:
         """Book a constant that `out` contains: `constant * factor`, at the places `where`."""
+        if self.has_lost and live(out) and (name := made_by(constant) or made_by(of)):
+            self.lost_sums[out.grad_fn] = name
         if self.books is not None and constant is not None and live(out) and not self.coverage.is_paused:
             parameter = self.parameter_of(constant if of is None else of)
             self.books.book(out, constant, parameter, factor=factor, where=where, joined=joined)

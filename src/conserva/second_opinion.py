@@ -30,7 +30,7 @@ from .rules import RuleSet
 from .sources import Sources, word_tables
 from .targets import Target, settled
 
-STEP = 0.02
+STEP = 0.01
 """By which share the inputs are scaled, up and down, and by half of it: the error is of the fourth order."""
 
 DIRECTIONS = 3
@@ -200,7 +200,7 @@ def _signs(
         return signs
     if not size:
         raise Error("The input's ids are looked up in no table that a second opinion could change.")
-    there = torch.cat([x.reshape(-1).cpu().long() for x in ids.values()]).unique()
+    there = torch.unique(torch.cat([x.reshape(-1).cpu().long() for x in ids.values()]))
     there = there[(there >= 0) & (there < size)]
     signs[there] = (torch.randint(0, 2, there.shape, generator=generator) * 2 - 1).double()
     signs[[one for one in _special(model) if 0 <= one < size]] = 0

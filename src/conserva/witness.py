@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from . import autograd_graph as graph
 from .autograd_graph import Edge, live_edges, name_of
-from .coverage import Coverage
 from .errors import NotApplicable
-from .ledger import Books
 from .operations.patterns import ATTENTION, NORM, is_watched, kind_of_factor, kind_of_quotient
 from .packed import is_packed_product, packed_biases
-from .rules import RuleSet
+
+if TYPE_CHECKING:
+    from .ledger import Books
+    from .propagation import Propagation
 
 Calls = Mapping[Any, tuple[Any, str]]
 """Node -> the module that was at work, and the torch call that made the node."""
@@ -38,32 +39,27 @@ class Refused(NotApplicable):
 
 
 def check(
-    model: nn.Module,
-    outputs: Sequence[Tensor],
-    rules: RuleSet,
-    coverage: Coverage,
-    trusted: Collection[str] = (),
-    softmaxes: Sequence[Any] = (),
-    calls: Calls | None = None,
+    model: nn.Module, outputs: Sequence[Tensor], context: Propagation, trusted: Collection[str] = ()
 ) -> list[Any]:
-    """Raise if the graph behind the outputs holds a node that the rules do not allow; return its nodes.
+    """Raise if the graph behind the outputs holds a node that the context's rules do not allow; return its nodes.
 
-    `softmaxes` are nodes that were recognised as such, and are differentiated. With `calls`, which a second pass
-    records, the message names the module and the call.
+    Where the context noted which call made which node, the message names the module and the call.
     """
     nodes = graph.nodes_behind(outputs)
     try:
         _refuse_parameters(model, nodes)
-        witness = _Witness(rules, trusted, nodes, softmaxes)
+        witness = _Witness(context, trusted, nodes)
+        if context.lost_sums and not witness.is_plain_gradient:
+            _refuse_lost(nodes, context)
         for alike in _by_kind(nodes):
             for node in alike:
                 if witness.is_settled(node):
                     break  # and so are all of its kind
     except Refused as error:
-        if calls is None:
+        if context.calls is None:
             raise
-        raise NotApplicable(f"{error}{_where(model, error.node, calls)}") from None
-    if not coverage.count("attention"):
+        raise NotApplicable(f"{error}{_where(model, error.node, context.calls)}") from None
+    if not context.coverage.count("attention"):
         raise NotApplicable(_no_attention(model))
     return nodes
 
@@ -71,15 +67,14 @@ def check(
 class _Witness:
     """What a rule set allows."""
 
-    def __init__(
-        self, rules: RuleSet, trusted: Collection[str], nodes: Sequence[Any], softmaxes: Sequence[Any]
-    ) -> None:
+    def __init__(self, context: Propagation, trusted: Collection[str], nodes: Sequence[Any]) -> None:
+        rules = context.rules
         self.rules = rules
         self.trusted = trusted
-        self.softmaxes = set(softmaxes)
+        self.softmaxes = set(context.written_softmaxes)
         self.score_products: set[Any] = set()
         if rules.attention == "uniform":
-            self.score_products = inside_softmaxes(nodes, softmaxes)[1]
+            self.score_products = inside_softmaxes(nodes, context.written_softmaxes)[1]
         self.allowed = set(graph.LINEAR | graph.HOMOGENEOUS | {"AccumulateGrad", "GraphRoot"})
         if rules.activation == "gradient":
             self.allowed |= graph.ACTIVATIONS
@@ -240,9 +235,9 @@ def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[se
     return inside, products
 
 
-def cancel_inside_softmax(nodes: Sequence[Any], softmaxes: Sequence[Any], books: Books) -> None:
+def cancel_inside_softmax(nodes: Sequence[Any], context: Propagation, books: Books) -> None:
     """Take masks and position biases inside a softmax off the books: they are a part of the attention."""
-    books.cancel(inside_softmaxes(nodes, softmaxes)[0])
+    books.cancel(inside_softmaxes(nodes, context.written_softmaxes)[0])
 
 
 def _by_kind(nodes: Sequence[Any]) -> list[list[Any]]:
@@ -276,7 +271,7 @@ def _are_shared(factors: Sequence[Edge]) -> bool:
 
 def _reaches(edge: Edge, found: Callable[[Any], bool]) -> bool:
     """Tell whether a node is reached through nodes that move, mask or scale values."""
-    waiting, seen = [edge[0]], set()
+    waiting, seen = [edge[0]], set[Any]()
     while waiting and len(seen) < _MOST_STEPS:
         node = waiting.pop()
         if node in seen:
@@ -300,7 +295,7 @@ _PICKS = frozenset({
 def _sources(edge: Edge) -> dict[tuple[Any, ...], list[Any]]:
     """Return what an elementwise function is a function of, each with the index that picked it."""
     found: dict[tuple[Any, ...], list[Any]] = {}
-    waiting, seen = [edge], set()
+    waiting, seen = [edge], set[Any]()
     while waiting and len(seen) < _MOST_STEPS:
         node, number = waiting.pop()
         if (node, number) in seen:
@@ -342,6 +337,21 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.device == b.device and bool((a == b).all())
 
 
+def _refuse_lost(nodes: Sequence[Any], context: Propagation) -> None:
+    inside, lost_sums = (
+        inside_softmaxes(nodes, context.written_softmaxes)[0],
+        context.lost_sums,
+    )  # where a number that all scores share changes nothing
+    for node in nodes:
+        if node in lost_sums and node not in inside:
+            raise Refused(
+                f"The model computes something of its input without a gradient (the last call is {lost_sums[node]!r}), "
+                "under torch.no_grad or by detach, and adds it to what has one: its share of the output cannot be "
+                "told. Run that part with gradients, or explain from a module after it with at='...'.",
+                node,
+            )
+
+
 def _refuse_parameters(model: nn.Module, nodes: Sequence[Any]) -> None:
     known = set(map(id, packed_biases(model.modules()).values()))
     for node in nodes:
@@ -354,7 +364,7 @@ def _refuse_parameters(model: nn.Module, nodes: Sequence[Any]) -> None:
 
 
 def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
-    function = type(node)._forward_cls  # type: ignore[attr-defined]
+    function = type(node)._forward_cls
     if "CheckpointFunction" in function.__name__:
         raise NotApplicable(
             "The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False."

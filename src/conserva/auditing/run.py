@@ -105,9 +105,9 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
     norms: list[NormRecord] = []
     with watching(modules, norms):
         _, (number,) = forward(model, call, sources, auditor, [target])
-    nodes = witness.check(model, [number], rules, auditor.coverage, softmaxes=auditor.softmaxes)
+    nodes = witness.check(model, [number], auditor)
     if rules.attention != "freeze":
-        witness.cancel_inside_softmax(nodes, auditor.softmaxes, books)
+        witness.cancel_inside_softmax(nodes, auditor, books)
     leaves = list(sources.leaves.values())
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
     grads = auditor.gradient(in_float32(number).sum() * scale, leaves)

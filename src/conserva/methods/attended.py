@@ -133,7 +133,7 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
         sources = Sources(modules, call.features(), True, ())
         recorder = MapRecorder(sources, samples)
         output, (number,) = forward(model, call, sources, recorder, [target])
-        witness.check(model, [number], recorder.rules, recorder.coverage, softmaxes=recorder.softmaxes)
+        witness.check(model, [number], recorder)
         written = recorder.state(number.grad_fn).written
         maps = _behind(recorder.maps, written)
         _refuse_mingled(model, recorder.maps, maps)

@@ -82,7 +82,7 @@ def ig(
     points = [(0.0, 0.0), *zip((nodes + 1) / 2, weights / 2, strict=True)]  # the first one is the baseline itself
     with torch.inference_mode(False), torch.enable_grad():
         path, context, output, number = run([1.0], target)
-        witness.check(model, [number], context.rules, context.coverage)
+        witness.check(model, [number], context)
         ways = path.ways
         fixed = settled(target, output, samples)  # the class of the input, all along its path
         totals = {name: torch.zeros_like(in_float32(way)) for name, way in ways.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import activations, arithmetic, attention, composites, joins, linear, lookup, moves, norms, rows
+from . import activations, arithmetic, attention, composites, joins, linear, lookup, lost, moves, norms, rows
 
 if TYPE_CHECKING:
     from ..rules import RuleSet
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 READERS = {
     name: reader
-    for part in (activations, arithmetic, attention, composites, joins, linear, lookup, norms, moves, rows)
+    for part in (activations, arithmetic, attention, composites, joins, linear, lookup, lost, norms, moves, rows)
     for name, reader in part.READERS.items()
 }
 

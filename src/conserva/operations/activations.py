@@ -111,7 +111,7 @@ def exponential(context: Propagation, function: Callable[..., Any], input: Any, 
         rule = context.meet("attention", function, "written out with logarithms")
         out = function(context.frozen(input) if rule == "freeze" else input, **kwargs)
         if live(out):
-            context.softmaxes.append(out.grad_fn)
+            context.written_softmaxes.append(out.grad_fn)
         return out
     return activation(context, function, input, **kwargs)
 

@@ -64,7 +64,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
         if (is_curved(a) or is_curved(b)) and _continues(context, a, b):
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)
-        if context.books is not None and live(a) != live(b):
+        if (context.books is not None or context.has_lost) and live(a) != live(b):
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
             # A bare number is a part of some activation; it is booked where activations are read as a whole.
             if isinstance(constant, Tensor) or context.rules.activation == "ratio":

@@ -304,7 +304,7 @@ def squared(context: Propagation, x: Tensor) -> Tensor:
 
     Every RMSNorm that is written out begins with it, in vain where its scale is frozen later.
     """
-    out = x * context.frozen(x)
+    out: Tensor = x * context.frozen(x)
     number, whole = context.functions.whole(torch.square, (), {})
     leave_trail(out, Trail(x, number, linear=False, whole=whole))
     return out

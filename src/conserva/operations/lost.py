@@ -1,0 +1,78 @@
+"""Values that a model makes of its input without a gradient: under torch.no_grad, or by detach.
+
+As a factor such a value is a constant, as if a rule had frozen it. As a summand it would take its share of the output
+out of sight: it would be booked as a constant of the model, though it depends on the input. `witness` refuses that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from .live import live
+
+if TYPE_CHECKING:
+    from ..propagation import Propagation
+    from .live import Reader
+
+_MARK = "conserva_lost"
+
+
+_SHAPE_ALONE = frozenset({
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones",
+    "new_empty", "new_full", "new_tensor", "copy_", "zero_", "fill_",
+})  # fmt: skip
+"""Calls that take the shape and the type of a tensor, and not its values."""
+
+
+def without_gradient(
+    context: Propagation, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Make a call while gradients are off; mark what it makes of live values."""
+    out = function(*args, **kwargs)
+    if any(isinstance(x, Tensor) and (x.requires_grad or is_lost(x)) for x in args):
+        mark(context, out, function)
+    return out
+
+
+def mark(context: Propagation, out: Any, function: Callable[..., Any]) -> None:
+    """Note that a tensor depends on the input, without a gradient."""
+    name = getattr(function, "__name__", str(function))
+    if name in _SHAPE_ALONE:
+        return
+    for x in out if isinstance(out, (tuple, list)) else (out,):
+        if type(x) is Tensor and x.is_floating_point() and not x.requires_grad:
+            x.__dict__[_MARK] = name
+            context.has_lost = True
+
+
+def pass_on(context: Propagation, function: Callable[..., Any], args: tuple[Any, ...], out: Any) -> None:
+    """Mark what a call makes of marked values."""
+    for x in args:
+        for one in x if isinstance(x, (tuple, list)) else (x,):
+            if is_lost(one):
+                mark(context, out, function)
+                return
+
+
+def is_lost(x: object) -> bool:
+    """Tell whether a tensor depends on the input, without a gradient."""
+    return getattr(x, _MARK, None) is not None
+
+
+def made_by(x: object) -> str:
+    """Return the call that made a value without a gradient of the input; nothing for other values."""
+    return str(getattr(x, _MARK, ""))
+
+
+def detach(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `detach`."""
+    out = function(input, *args, **kwargs)
+    if live(input) or is_lost(input):
+        mark(context, out, function)
+    return out
+
+
+READERS: dict[str, Reader] = {"detach": detach}
