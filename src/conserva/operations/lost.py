@@ -7,6 +7,7 @@ out of sight: it would be booked as a constant of the model, though it depends o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -33,19 +34,26 @@ def without_gradient(
     """Make a call while gradients are off; mark what it makes of live values."""
     out = function(*args, **kwargs)
     if any(isinstance(x, Tensor) and (x.requires_grad or is_lost(x)) for x in args):
-        mark(context, out, function)
+        return mark(context, out, function)
     return out
 
 
-def mark(context: Propagation, out: Any, function: Callable[..., Any]) -> None:
-    """Note that a tensor depends on the input, without a gradient."""
+def mark(context: Propagation, out: Any, function: Callable[..., Any]) -> Any:
+    """Note that a tensor depends on the input, without a gradient; return it."""
     name = getattr(function, "__name__", str(function))
     if name in _SHAPE_ALONE:
-        return
+        return out
+    if context.held is not None and type(out) is Tensor and out.is_floating_point() and not out.requires_grad:
+        out = context.held.value(partial(_itself, out)).clone()
     for x in out if isinstance(out, (tuple, list)) else (out,):
         if type(x) is Tensor and x.is_floating_point() and not x.requires_grad:
             x.__dict__[_MARK] = name
             context.has_lost = True
+    return out
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
 
 
 def pass_on(context: Propagation, function: Callable[..., Any], args: tuple[Any, ...], out: Any) -> None:
@@ -70,9 +78,7 @@ def made_by(x: object) -> str:
 def detach(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `detach`."""
     out = function(input, *args, **kwargs)
-    if live(input) or is_lost(input):
-        mark(context, out, function)
-    return out
+    return mark(context, out, function) if live(input) or is_lost(input) else out
 
 
 READERS: dict[str, Reader] = {"detach": detach}
