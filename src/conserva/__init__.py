@@ -15,6 +15,7 @@ from .loading import load
 from .methods import methods
 from .propagation import rules
 from .relevance import relevance
+from .replay_scope import replaying
 from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
 from .tracing import Trace, trace
 
@@ -44,6 +45,7 @@ __all__ = [
     "load",
     "methods",
     "relevance",
+    "replaying",
     "rules",
     "trace",
 ]

@@ -24,7 +24,6 @@ from .propagation import Propagation
 from .rules import RuleSet
 from .sources import Sources
 from .targets import Target, classes_of
-from .weighing import weigh
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
@@ -106,7 +105,6 @@ class Pass:
         call, targets = only_explained(self.model, call.without_cache(self.model), targets)
 
         output, numbers = forward(self.model, call, sources, context, targets)
-        weigh()
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
         if books is not None and self.rules.attention != "freeze":
             census.cancel_inside_softmax(nodes, books)
