@@ -22,7 +22,7 @@ from .task import Encoded, Task
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ROUNDED_TO = 8
+ROUNDED_TO = 16
 """To multiples of this the lengths of batches are rounded up on a GPU."""
 
 _UNBOUNDED = 1_000_000
