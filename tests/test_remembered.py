@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,8 +19,8 @@ from conserva.checks import Checks
 from conserva.launches import launched
 from conserva.methods import find
 from conserva.operations import attention, remembered
-from conserva.recording import recorder_of
-from tapes import Recorders, Tape, record_by
+from conserva.recording import Recorder, recorder_of
+from tapes import GPU, Pool, Recorders, Tape, record_by
 from test_replays import OFTEN, same
 
 _now: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
@@ -152,6 +153,18 @@ def test_where_a_mask_stays_nothing_is_replayed(is_causal: bool, monkeypatch: py
             same(fast.relevance(words(seed), 1), conserva.relevance(model, words(seed), 1))
     assert Tape.made == 1
     assert not any(recorders.ran)
+
+
+@pytest.mark.parametrize("width", [5, 1])
+def test_a_recording_of_other_masks_is_not_used_even_if_its_numbers_agree(width: int) -> None:
+    def compute(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], None]:
+        mask = torch.ones(6, width, dtype=torch.bool) if remembered.is_recording() else None
+        remembered.as_before(QUERY, KEY, mask, False)
+        return [2 * inputs["x"]], None
+
+    recorder = Recorder(GPU, record=Recording, pool=Pool)
+    replays = [recorder.run("key", {"x": torch.full((3,), float(i))}, compute).is_replay for i in range(OFTEN)]
+    assert any(replays) == (width == 5)  # a mask of all pairs that hides nothing is left away, as before
 
 
 @pytest.fixture

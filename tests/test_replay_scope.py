@@ -118,11 +118,11 @@ def test_in_training_mode_calls_run_plain(taped: Recorders) -> None:
     model = tiny.bert()
     with conserva.replaying(model) as fast:
         loop(fast, model, target=0)
-        ran = len(taped.ran)
+        replays = Tape.replays
         model.bert.encoder.train()
         with pytest.raises(conserva.Error, match=r"call model\.eval\(\) first"):  # a replay would not notice
             fast.relevance(tiny.tokens(), 0)
-    assert len(taped.ran) == ran
+    assert Tape.replays == replays
 
 
 def test_hooks_that_collect_hidden_states_are_a_part_of_the_model() -> None:

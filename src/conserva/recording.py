@@ -66,7 +66,7 @@ class _Shape:
     came: int = 0
     is_unfit: bool = False
     inputs: Mapping[str, Tensor] | None = None
-    """A copy of the last batch, to record with."""
+    """A copy of the last batch, to record with; None before there were enough, and where it is unfit."""
     passes: Remembered = field(default_factory=Remembered)
 
 
@@ -111,7 +111,7 @@ class Recorder:
         if not self._may_record:
             return Ran(*compute(inputs), is_replay=False)
         shape = self._shape(key)
-        is_due = shape.inputs is not None and shape.came >= AFTER and not shape.is_unfit and len(self._trusted) < MOST
+        is_due = shape.inputs is not None and len(self._trusted) < MOST
         before = self._state() if is_due else None
         with shape.passes.during():
             numbers, note = compute(inputs)
