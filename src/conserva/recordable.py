@@ -28,13 +28,13 @@ def recordable_device(model: nn.Module) -> torch.device | None:
 
     A pass in float16 reads its own numbers on the host, to choose a scale for its gradients.
     """
-    if torch.__version__ < OLDEST:
+    first = next(model.parameters(), None)
+    if first is None or first.device.type != "cuda" or torch.__version__ < OLDEST:
         return None
     tensors = [*model.parameters(), *model.buffers()]
     devices = {x.device for x in tensors}
-    device = next(iter(devices), torch.device("cpu"))
     is_half = any(x.dtype == torch.float16 for x in tensors)
-    return device if len(devices) == 1 and device.type == "cuda" and not is_half else None
+    return first.device if len(devices) == 1 and not is_half else None
 
 
 def is_observed(modules: Sequence[nn.Module]) -> bool:

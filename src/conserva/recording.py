@@ -207,12 +207,14 @@ _one_at_a_time = threading.Lock()
 @contextlib.contextmanager
 def recorder_of(model: nn.Module) -> Iterator[Recorder | None]:
     """Yield what records a model until the end of the block; None where the model cannot be recorded."""
-    recorder = None if is_observed(list(model.modules())) else new_recorder(model)
+    recorder = new_recorder(model)
+    if recorder is None or is_observed(list(model.modules())):
+        yield None
+        return
     try:
         yield recorder
     finally:
-        if recorder is not None:
-            recorder.drop()
+        recorder.drop()
 
 
 def new_recorder(model: nn.Module) -> Recorder | None:
