@@ -121,7 +121,7 @@ def test_a_model_with_hooks_is_not_recorded(taped: Recorders) -> None:
     task, seen = conserva.load("sentiment"), []
     task.model.register_forward_hook(lambda *_: seen.append(1))
     conserva.explain(task, alike(task), 1, "exact", batch_tokens=1)
-    assert taped.made == []
+    assert taped.ran == []
     assert len(seen) == len(alike(task))
 
 

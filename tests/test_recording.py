@@ -166,6 +166,20 @@ def test_recordings_hold_only_so_much_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert Pool.released == 0
 
 
+def test_a_pool_is_used_until_its_recordings_are_all_deleted() -> None:
+    pools: list[Any] = []
+
+    def noted(*given: Any) -> Tape:
+        pools.append(given[-1])
+        return (rounded(0.1) if len(pools) == 1 else Tape)(*given)
+
+    recorder = recorder_by(noted)
+    assert [any(stream(recorder, 9, what)) for what in range(3)] == [False, True, True]
+    assert pools[0] is not pools[1]
+    assert pools[1] is pools[2]
+    assert recorder._bytes == 2 * Tape.bytes
+
+
 def test_a_recording_that_alone_holds_too_much_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pool, "most_bytes", 0.5 * Tape.bytes)
     recorder = recorder_by()

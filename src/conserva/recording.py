@@ -177,6 +177,8 @@ class Recorder:
 
         assert shape.inputs is not None
         try:
+            if not self._trusted:  # torch takes no memory from a pool whose graphs are all deleted
+                self._pool, self._bytes = self._make_pool(self._device), 0
             with _one_at_a_time:
                 recording = self._record(noted, shape.inputs, self._pool)
             self._bytes += recording.bytes
