@@ -278,6 +278,16 @@ def test_recorders_of_several_threads_record_one_at_a_time() -> None:
     assert met == [True] * 4
 
 
+def test_memory_is_released_while_no_other_thread_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: list[bool] = []
+    monkeypatch.setattr(Pool, "release", lambda self: locked.append(recording._one_at_a_time.locked()))
+    recorder = recorder_by()
+    assert any(stream(recorder, 9))
+    recorder.drop()
+    assert locked == [True]
+    assert not recording._one_at_a_time.locked()
+
+
 def test_copies_of_inputs_have_no_autograd_history() -> None:
     x = torch.randn(3, requires_grad=True) * 2
     assert not cuda_graph.copied({"x": x})["x"].requires_grad

@@ -136,7 +136,8 @@ class Recorder:
         self._shapes.clear()
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.release()
+            with _one_at_a_time:
+                pool.release()
 
     def _shape(self, key: Hashable) -> _Shape:
         """Return what is known of a shape."""
@@ -203,7 +204,7 @@ class Recorder:
 
 
 _one_at_a_time = threading.Lock()
-"""Several threads may each have a recorder. Torch captures one graph at a time."""
+"""Several threads may each have a recorder. Torch captures one graph at a time, and releases no memory meanwhile."""
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ def replaying(model: nn.Module) -> Replaying:
 
     The third call of a shape, target and rule set records it, with the inputs of the call before; the recording is used
     from then on if it agrees bit for bit with the plain computation on other inputs. The recordings hold a sixteenth
-    of the GPU's memory at most, until the block ends. For one thread at a time.
+    of the GPU's memory at most, until the block ends. For one thread at a time; while a graph is recorded, other
+    threads must neither synchronise that GPU nor draw random numbers on it.
 
     Parameters
     ----------
