@@ -44,7 +44,7 @@ def replaying(model: nn.Module) -> Replaying:
     ...         scores = fast.relevance(inputs, 1, rules="exact").scores()
     """
     if not isinstance(model, nn.Module):
-        raise Error(f"model={model!r} is no torch.nn.Module.")
+        raise Error(f"model={model!r} is not a torch.nn.Module: give the model itself, such as task.model.")
     return Replaying(model)
 
 
