@@ -91,22 +91,23 @@ def autolrp(subject: Subject) -> Tensor:
     return x.relevance.sum(-1)  # type: ignore[no-any-return]
 
 
-def ours(subject: Subject, rules: str, ledger: bool = False, warm: bool = True) -> Callable[[], Tensor]:
+def ours(
+    subject: Subject, rules: str, ledger: bool = False, fast: conserva.Replaying | None = None
+) -> Callable[[], Tensor]:
     """Return an explanation by conserva as a loop over inputs has it: each call reads the tokens in another order.
 
-    What comes often is recorded, and replayed after that agreed with the plain pass on tokens that it was not recorded
-    with. The first calls do that, before any is timed, unless it is not to be `warm`.
+    Inside a `conserva.replaying` block the first calls record, before any is timed.
     """
     orders = [{**subject.inputs, "input_ids": subject.inputs["input_ids"].roll(i, 1).contiguous()} for i in range(8)]
     following = itertools.cycle(orders)
-    waiting = len(orders) if warm else 0
+    waiting = 0 if fast is None else len(orders)
 
     def run() -> Tensor:
         nonlocal waiting
         while waiting:
             waiting -= 1
-            relevance(subject, rules, ledger, inputs=next(following))
-        return relevance(subject, rules, ledger, inputs=next(following)).scores().detach()
+            relevance(subject, rules, ledger, inputs=next(following), fast=fast)
+        return relevance(subject, rules, ledger, inputs=next(following), fast=fast).scores().detach()
 
     return run
 
@@ -116,19 +117,22 @@ def relevance(
     rules: str,
     ledger: bool = False,
     checkpoint: str = "auto",
-    replay: bool = True,
     inputs: Mapping[str, Tensor] | None = None,
+    fast: conserva.Replaying | None = None,
 ) -> Relevance:
     """Explain by conserva; what does not fit under any plan is out of memory, as everyone else has it."""
-    how: dict[str, Any] = {"rules": rules, "ledger": ledger, "checkpoint": checkpoint, "replay": replay}
+    how: dict[str, Any] = {"rules": rules, "ledger": ledger, "checkpoint": checkpoint}
+    given = inputs or subject.inputs
     try:
-        return conserva.relevance(subject.model, inputs or subject.inputs, subject.place, **how)  # type: ignore[no-any-return]
+        if fast is not None:
+            return fast.relevance(given, subject.place, **how)
+        return conserva.relevance(subject.model, given, subject.place, **how)
     except conserva.Error as error:
         if "does not fit into the memory" not in str(error):
             raise
     raise torch.OutOfMemoryError(f"conserva {rules}")
 
 
-def first_call(subject: Subject, rules: str, ledger: bool = False, checkpoint: str = "auto") -> Tensor:
-    """Explain by conserva with nothing recorded, as the first inputs of a shape are."""
-    return relevance(subject, rules, ledger, checkpoint, replay=False).scores().detach()
+def single_call(subject: Subject, rules: str, ledger: bool = False, checkpoint: str = "auto") -> Tensor:
+    """Explain by conserva with nothing recorded."""
+    return relevance(subject, rules, ledger, checkpoint).scores().detach()

@@ -12,6 +12,7 @@ and how long it must take at least (benchmarks/results/profile.json). `--tiny` t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+import conserva
 import contenders as ways
 import profiling
 import timing
@@ -147,21 +149,23 @@ def measured(
         DETACH_ONLY: partial(ways.detach_only, subject),
         "captum": partial(ways.captum, subject),
         "autolrp": partial(ways.autolrp, subject),
-        f"{OURS}, recompute": partial(ways.first_call, subject, "ah+ln", checkpoint="recompute"),
+        f"{OURS}, recompute": partial(ways.single_call, subject, "ah+ln", checkpoint="recompute"),
     }
+    fast = conserva.replaying(model) if tokens <= REPLAYED else None
     for name, how in OUR_CALLS.items():
-        contenders[name] = ways.ours(subject, **how, warm=tokens <= REPLAYED)
-        if tokens <= REPLAYED:
-            contenders[f"{name}, first calls"] = partial(ways.first_call, subject, **how)
+        contenders[name] = ways.ours(subject, **how, fast=fast)
+        if fast is not None:
+            contenders[f"{name}, single calls"] = partial(ways.single_call, subject, **how)
     unknown = set(only or ()) - set(contenders)
     if unknown:
         sys.exit(f"--only {', '.join(map(repr, unknown))}: there is {', '.join(map(repr, contenders))}.")
     chosen = {name: one for name, one in contenders.items() if not only or name in only}
-    found = timing.compare(chosen, rounds, device)
+    with fast or contextlib.nullcontext():
+        found = timing.compare(chosen, rounds, device)
     for name, how in OUR_CALLS.items():
         if tokens <= REPLAYED and "ms" in found.get(name, {}):
             # A replay's memory lies in its recording: what the pass itself takes is seen where it is not recorded.
-            found[name]["gib"] = timing.peak_gib(partial(ways.first_call, subject, **how), device)
+            found[name]["gib"] = timing.peak_gib(partial(ways.single_call, subject, **how), device)
     timing.show(f"{tokens:,} tokens", found, GI)
     row: dict[str, Any] = {
         "tokens": tokens,
@@ -175,7 +179,7 @@ def measured(
         if "ms" in found.get(name, {}):
             row["plans"][name] = ways.relevance(subject, **how).plan
     if all("ms" in found.get(name, {}) for name in (OURS, DETACH_ONLY)):
-        ours = ways.first_call(subject, "ah+ln")  # of the same tokens
+        ours = ways.single_call(subject, "ah+ln")  # of the same tokens
         row["distance from detach only"] = distance(ours, contenders[DETACH_ONLY]())
     return row
 
@@ -188,7 +192,7 @@ def distance(a: Tensor, b: Tensor) -> float:
 def million(model: nn.Module, tokens: int, device: torch.device) -> dict[str, Any]:
     """Explain one very long text once, telling how far the forward pass is and when it is over."""
     subject = subject_of(model, model, tokens, device)
-    ways.first_call(subject_of(model, model, min(tokens, 2048), device), "ah+ln")  # kernels are compiled
+    ways.single_call(subject_of(model, model, min(tokens, 2048), device), "ah+ln")  # kernels are compiled
     start = time.perf_counter()
 
     def tell(name: str) -> Callable[..., None]:
@@ -229,7 +233,7 @@ def million(model: nn.Module, tokens: int, device: torch.device) -> dict[str, An
 def profiled(model: nn.Module, tokens: int, device: torch.device, ceilings: profiling.Ceilings) -> dict[str, Any]:
     """Return a row: where the time of one explanation goes, and its lower limit."""
     subject = subject_of(model, model, tokens, device)
-    row = {"tokens": tokens, **profiling.where_time_goes(partial(ways.first_call, subject, "ah+ln"), device)}
+    row = {"tokens": tokens, **profiling.where_time_goes(partial(ways.single_call, subject, "ah+ln"), device)}
     limit = profiling.lower_limit(model.config, tokens, ceilings)
     row["limit_ms"] = limit
     row["ceilings"] = {"tflops": ceilings.flops / 1e12, "terabytes a second": ceilings.bytes / 1e12}

@@ -24,6 +24,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, PreTrai
 import conserva
 import contenders as ways
 import timing
+from conserva.explain import explain_with
 
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 TARGET = 1
@@ -58,7 +59,8 @@ def main() -> None:
     }
     for attention in ("sdpa", "eager"):
         model = bert(given.tiny, attention, device)
-        found = timing.compare(batches(model, batch, tokens, device), given.rounds, device)
+        with conserva.replaying(model) as fast:
+            found = timing.compare(batches(model, batch, tokens, device, fast), given.rounds, device)
         per_second(found, batch)
         timing.show(f"{batch} x {tokens}, {attention}", found, GI)
         record[attention] = {"contenders": found, "to GI": timing.ratios(found, GI)}
@@ -87,7 +89,9 @@ def subject_of(model: nn.Module, frozen: nn.Module, inputs: dict[str, Tensor]) -
     return ways.Subject(model, frozen, inputs, scores, TARGET, TARGET)
 
 
-def batches(model: nn.Module, batch: int, tokens: int, device: torch.device) -> dict[str, Callable[[], Tensor]]:
+def batches(
+    model: nn.Module, batch: int, tokens: int, device: torch.device, fast: conserva.Replaying
+) -> dict[str, Callable[[], Tensor]]:
     """Return the contenders on one batch without padding."""
     ids = torch.randint(1000, 30000, (batch, tokens), device=device)
     subject = subject_of(
@@ -98,13 +102,13 @@ def batches(model: nn.Module, batch: int, tokens: int, device: torch.device) -> 
         GI: partial(ways.gradient_times_input, subject),
         "captum": partial(ways.captum, subject),
         "autolrp": partial(ways.autolrp, subject),
-        "conserva gi": ways.ours(subject, "gi"),
-        "conserva ah+ln": ways.ours(subject, "ah+ln"),
-        "conserva exact": ways.ours(subject, "exact"),
-        "conserva exact, with the ledger": ways.ours(subject, "exact", ledger=True),
-        "conserva ah+ln, first calls": partial(ways.first_call, subject, "ah+ln"),
-        "conserva exact, first calls": partial(ways.first_call, subject, "exact"),
-        "conserva exact, with the ledger, first calls": partial(ways.first_call, subject, "exact", ledger=True),
+        "conserva gi": ways.ours(subject, "gi", fast=fast),
+        "conserva ah+ln": ways.ours(subject, "ah+ln", fast=fast),
+        "conserva exact": ways.ours(subject, "exact", fast=fast),
+        "conserva exact, with the ledger": ways.ours(subject, "exact", ledger=True, fast=fast),
+        "conserva ah+ln, single calls": partial(ways.single_call, subject, "ah+ln"),
+        "conserva exact, single calls": partial(ways.single_call, subject, "exact"),
+        "conserva exact, with the ledger, single calls": partial(ways.single_call, subject, "exact", ledger=True),
     }
 
 
@@ -139,7 +143,8 @@ def streamed(
     recording = Recording(model, tokenizer)
     conserva.explain(recording, texts, target=TARGET)
     ready = list(recording.made)
-    explain = partial(conserva.explain, conserva.Text(model, tokenizer, "BERT"), texts, target=TARGET)
+    task = conserva.Text(model, tokenizer, "BERT")
+    explain = partial(conserva.explain, task, texts, target=TARGET)
 
     def explained(inputs: dict[str, Tensor]) -> list[list[float]]:
         return ways.gradient_times_input(subject_of(model, frozen, inputs)).tolist()  # type: ignore[no-any-return]
@@ -159,7 +164,7 @@ def streamed(
         "GI, from texts": from_texts,
         **{f"conserva.explain {rules}": partial(explain, method=rules) for rules in ("ah+ln", "exact")},
         **{
-            f"conserva.explain {rules}, replay=False": partial(explain, method=rules, replay=False)
+            f"conserva.explain {rules}, nothing recorded": partial(not_recorded, task, texts, rules)
             for rules in ("ah+ln", "exact")
         },
     }
@@ -174,6 +179,11 @@ def streamed(
         "contenders": found,
         "to GI": timing.ratios(found, "GI, from texts"),
     }
+
+
+def not_recorded(task: conserva.Text, texts: list[str], method: str) -> object:
+    """Explain as `conserva.explain` does, without CUDA graphs."""
+    return explain_with(None, task, texts, TARGET, method, truncate=False, batch_tokens=None)
 
 
 def word_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:

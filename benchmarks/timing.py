@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -162,14 +162,14 @@ def write_rows(path: Path, record: Mapping[str, Any], key: str) -> None:
     write(path, {**record, "rows": [rows[one] for one in sorted(rows)]})
 
 
-def show(title: str, found: Mapping[str, Mapping[str, Any]], base: str) -> None:
+def show(title: str, found: Mapping[str, Mapping[str, Any]], base: str, file: TextIO | None = None) -> None:
     """Print what was measured as a table, ratios to one contender beside it."""
-    print(title)
+    print(title, file=file)
     times = ratios(found, base)
     for name, one in found.items():
         if "ms" not in one:
-            print(f"  {name:<34} {one['skipped']}")
+            print(f"  {name:<34} {one['skipped']}", file=file)
             continue
         memory = "" if one.get("gib") is None else f"{one['gib']:9.2f} GiB"
         ratio = f"{times[name]:6.2f} x {base}" if name in times else ""
-        print(f"  {name:<34} {one['ms']:10.2f} ms {ratio}{memory}")
+        print(f"  {name:<34} {one['ms']:10.2f} ms {ratio}{memory}", file=file)

@@ -94,7 +94,7 @@ def long_context(found: Found) -> list[str]:
     """Show time and memory by length."""
     rows, model = found["rows"], found["model"]
     columns = ["forward", GI, "detach only", "captum", "autolrp", OURS, f"{OURS}, recompute", EXACT]
-    columns += [f"{EXACT}, with the ledger", f"{OURS}, first calls", f"{EXACT}, first calls"]
+    columns += [f"{EXACT}, with the ledger", f"{OURS}, single calls", f"{EXACT}, single calls"]
     cells = [
         [f"{row['tokens']:,}", *(_cell(row["contenders"].get(name), row["contenders"].get(GI)) for name in columns)]
         for row in rows
@@ -106,8 +106,9 @@ def long_context(found: Found) -> list[str]:
         f"{model['dtype']}: {model['layers']} layers, {heads} heads of {size}, {key_heads} for keys and values; batch "
         f"1. {_made_with(found['machine'])} `detach only` is the AH- and LN-rule as one writes them by hand, by "
         "detaching; captum and autolrp are used as their documents show. `recompute` keeps as little as it can. "
-        "Every call of conserva reads other tokens, as in a loop: where Python is what takes the time, its calls are "
-        "replayed as a CUDA graph, bit for bit the same. `first calls` are those before, or with `replay=False`.",
+        "Every call of conserva reads other tokens, up to 8,192 of them in a loop inside `conserva.replaying(model)`: "
+        "there calls are replayed as a CUDA graph, bit for bit the same. `single calls` are those of "
+        "`conserva.relevance`, which records nothing.",
         table(["tokens", *columns], cells),
         *_verdicts(rows),
         *_reasons([row["contenders"] for row in rows]),
@@ -151,7 +152,7 @@ def _verdicts(rows: Sequence[Found]) -> list[str]:
         if alone:
             said.append(f"at {listed(alone)} tokens it runs out of memory and `ah+ln` does not")
         lines.append(f"- **{other}.** {'; '.join(said)}.")
-    for name in (EXACT, f"{OURS}, first calls", f"{EXACT}, first calls"):
+    for name in (EXACT, f"{OURS}, single calls", f"{EXACT}, single calls"):
         both = [row for row in rows if all("ms" in row["contenders"].get(one, {}) for one in (name, GI))]
         if both:
             times = [row["contenders"][name]["ms"] / row["contenders"][GI]["ms"] for row in both]
@@ -269,7 +270,7 @@ def profile(found: Found) -> list[str]:
     far = [f"{number(row['span_ms'] / sum(row['limit_ms'].values()))} at {row['tokens']:,} tokens" for row in rows]
     return [
         "## Where the time goes",
-        "A first call of `ah+ln`, with nothing recorded, of the model of the first table, kernel by kernel. "
+        "A single call of `ah+ln`, with nothing recorded, of the model of the first table, kernel by kernel. "
         f"{_made_with(found['machine'])} "
         f"`at least` is the time if matrix products ran at {number(ceilings['tflops'])} TFLOP/s and everything else "
         f"were fused, reading and writing once at {number(ceilings['terabytes a second'])} TB/s, in every layer at "
@@ -301,7 +302,8 @@ def throughput(found: Found) -> list[str]:
         *_reasons([found[kind]["contenders"] for kind in kinds]),
         "`conserva.explain` on many texts, against plain loops over the same padded batches: texts a second. It starts "
         "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. "
-        "Multiples are of it. Batches of a shape that came before run as a CUDA graph, unless `replay=False` is given.",
+        "Multiples are of it. From the fourth batch of a shape on, a call replays it as a CUDA graph, which goes with "
+        "the call; `nothing recorded` runs every batch through Python.",
         table(["", *map(_stream, streams)], rows),
     ]  # fmt: skip
 

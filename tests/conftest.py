@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if shutil.which("nvidia-smi") is None:  # kernels run in Triton's interpreter, which must be known before Triton is
@@ -13,18 +12,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 import torch
 
-from conserva import recording
-
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let threads that other tests left behind not count as being at work."""
-    before, plain = set(threading.enumerate()), recording._is_idle
-    monkeypatch.setattr(recording, "_is_idle", lambda thread: thread in before or plain(thread))

@@ -198,12 +198,12 @@ RUN = """
 import sys, time
 import conserva
 from conserva.bias_study import collect
-explained = collect.explain
-def slowly(task, texts, *rest, **options):
+explained = collect.explain_with
+def slowly(recorder, task, texts, *rest, **options):
     print("explaining", len(texts), flush=True)
     time.sleep(float(sys.argv[2]))
-    return explained(task, texts, *rest, **options)
-collect.explain = slowly
+    return explained(recorder, task, texts, *rest, **options)
+collect.explain_with = slowly
 collect.AT_ONCE = 2
 texts = [line for line in open(sys.argv[3], encoding="utf-8").read().splitlines() if line]
 conserva.bias(conserva.load(), iter(texts), {"a": ["Eastwood", "Kurosawa"], "b": ["Meryl Streep", "Denzel", "Will"]},
@@ -244,7 +244,7 @@ def test_a_run_that_ended_is_not_explained_again(
 ) -> None:
     first = conserva.bias(three, TEXTS, GROUPS, out=tmp_path, swaps=0)
     lines = (tmp_path / NAME).read_bytes()
-    monkeypatch.setattr(collect, "explain", None)
+    monkeypatch.setattr(collect, "explain_with", None)
     said = []
     again = conserva.bias(three, TEXTS, GROUPS, out=tmp_path, swaps=0, progress=lambda *two: said.append(two))
     assert again == first

@@ -80,11 +80,11 @@ def test_models_are_explained_by_it(model: torch.nn.Module, kernel: str, monkeyp
     given = {name: x.to(DEVICE) for name, x in tiny.tokens().items()}
     with monkeypatch.context() as patch:
         patch.setattr(gated, "at_hand", lambda device: False)
-        expected = conserva.relevance(model.to(DEVICE), given, 1, rules="exact", replay=False)
+        expected = conserva.relevance(model.to(DEVICE), given, 1, rules="exact")
     plain, calls = getattr(gate_gradients_module, kernel), []
     monkeypatch.setattr(gate_gradients_module, kernel, lambda *x, **how: calls.append(1) or plain(*x, **how))
     monkeypatch.setattr(gated, "at_hand", lambda device: True)
-    found = conserva.relevance(model, given, 1, rules="exact", replay=False)
+    found = conserva.relevance(model, given, 1, rules="exact")
     assert calls
     torch.testing.assert_close(found.scores(), expected.scores(), rtol=1e-4, atol=1e-6)
 

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import conserva
-from conserva import kept, launches
-from conserva.recording import AFTER, Recorder
-from test_recording import Tape, another_thread, record_by
-
-pytestmark = pytest.mark.usefixtures("alone")
+from conserva import launches
+from conserva.bias_study import collect
+from conserva.recording import AFTER
+from tapes import Recorders, Stuck, Tape, record_by
 
 TEXTS = [f"{word} film" for word in ("good", "bad", "fine", "dull", "long", "short", "old", "new", "great")]
 
@@ -24,85 +23,125 @@ def alike(task: Any) -> list[str]:
 
 
 @pytest.fixture
-def replays(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Record on the CPU too; returns which batches were replays."""
-    ran: list[bool] = []
+def taped(monkeypatch: pytest.MonkeyPatch) -> Recorders:
+    """Record on the CPU too."""
+    return record_by(Tape, monkeypatch)
 
-    class Spy(Recorder):
-        def run(self, *args: Any, **kwargs: Any) -> Any:
-            found = super().run(*args, **kwargs)
-            ran.append(found[1])
-            return found
 
-    record_by(Tape, monkeypatch, Spy)
-    return ran
+def explain_plain(task: Any, texts: Any, *given: Any, **how: Any) -> Any:
+    """Explain one at a time: a call of one batch records nothing."""
+    return [conserva.explain(task, text, *given, **how) for text in texts]
 
 
 @pytest.mark.parametrize("method", ["ah+ln", "exact", "gi"])
 @pytest.mark.parametrize("target", [None, 1, "positive", "positive - negative"])
-def test_explanations_are_the_same_replayed(method: str, target: Any, replays: list[bool]) -> None:
+def test_explanations_are_the_same_replayed(method: str, target: Any, taped: Recorders) -> None:
     task = conserva.load("sentiment")
     texts = alike(task)
-    assert len(texts) > AFTER + 2
     many = conserva.explain(task, texts, target, method, batch_tokens=1)
-    assert any(replays)
-    replays.clear()
-    for one, text in zip(many, texts, strict=True):
-        assert one == conserva.explain(task, text, target, method, replay=False)
-    assert not any(replays)
+    assert taped.ran == [False] * (AFTER + 1) + [True] * (len(texts) - AFTER - 1)
+    taped.ran.clear()
+    assert many == explain_plain(task, texts, target, method)
+    assert not any(taped.ran)
 
 
-def test_targets_that_differ_are_not_recorded_and_nothing_is_where_it_may_not(replays: list[bool]) -> None:
+def test_a_call_of_few_batches_records_nothing(taped: Recorders) -> None:
+    task = conserva.load("sentiment")
+    conserva.explain(task, alike(task)[:AFTER], method="gi", batch_tokens=1)
+    assert Tape.made == 0
+
+
+def test_recordings_end_with_the_call(taped: Recorders) -> None:
+    task = conserva.load("sentiment")
+    texts = alike(task)
+    before = set(vars(task.model))
+    for _ in range(2):
+        taped.ran.clear()
+        conserva.explain(task, texts, 1, "exact", batch_tokens=1)
+        assert taped.ran == [False] * (AFTER + 1) + [True] * (len(texts) - AFTER - 1)
+        assert not taped.last.holds_memory
+        assert taped.last._pool is None
+    assert len(taped.made) == 2
+    assert set(vars(task.model)) == before
+
+
+def test_recordings_end_with_a_call_that_fails(taped: Recorders) -> None:
+    task = conserva.load("sentiment")
+
+    def stop(count: int) -> None:
+        if taped.ran[-1]:
+            assert taped.last.holds_memory
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        conserva.explain(task, alike(task), 1, "exact", batch_tokens=1, progress=stop)
+    assert not taped.last.holds_memory
+
+
+def test_a_study_has_one_recorder_for_all_its_texts(taped: Recorders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "AT_ONCE", 2)
+    task = conserva.load("sentiment")
+    texts, how = alike(task), {"target": "positive - negative", "swaps": 0, "batch_tokens": 1}
+    groups = {"a": ["film"]}
+    found = conserva.bias(task, texts, groups, **how)
+    assert len(taped.made) == 1
+    assert taped.ran == [False] * (AFTER + 1) + [True] * (len(texts) - AFTER - 1)
+    assert not taped.last.holds_memory
+    monkeypatch.undo()
+    assert found.mentions == conserva.bias(task, texts, groups, **how).mentions
+
+
+def test_a_recording_that_disagrees_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorders, task = record_by(Stuck, monkeypatch), conserva.load("sentiment")
+    assert conserva.explain(task, alike(task), 1, "exact", batch_tokens=1) == explain_plain(
+        task, alike(task), 1, "exact"
+    )
+    assert Tape.made == 1
+    assert not any(recorders.ran)
+
+
+def test_targets_that_differ_are_not_recorded(taped: Recorders) -> None:
     task = conserva.load("sentiment")
     conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], "gi", batch_tokens=100)
-    conserva.explain(task, TEXTS, method="gi", batch_tokens=1, replay=False)
-    assert replays == []
+    assert taped.ran == []
 
 
-def test_recorded_are_models_on_one_gpu_that_never_wait() -> None:
-    first, second = torch.device("cuda:0"), torch.device("cuda:1")
-    assert kept._device_of({(second, torch.float32), (second, torch.bfloat16)}) == second
-    half, single = torch.float16, torch.float32
-    for parts in (
-        {(second, single), (first, single)},
-        {(first, single), (first, half)},
-        {(torch.device("cpu"), single)},
-        set(),
-    ):
-        assert kept._device_of(parts) is None
-
-
-def test_other_methods_are_not_recorded(replays: list[bool]) -> None:
+def test_other_methods_are_not_recorded(taped: Recorders) -> None:
     conserva.explain(conserva.load("sentiment"), TEXTS, 1, "random", batch_tokens=1)
-    assert replays == []
+    assert taped.ran == []
 
 
-def test_recordings_stay_for_the_next_call(replays: list[bool]) -> None:
+def test_without_a_gpu_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches.Recorder, "run", lambda *_: pytest.fail("recorded"))
     task = conserva.load("sentiment")
-    text = alike(task)
-    for one in text:
-        conserva.explain(task, one, 1, "exact")
-    assert replays == [False] * (AFTER + 2) + [True] * (len(text) - AFTER - 2)
+    conserva.explain(task, alike(task), 1, "exact", batch_tokens=1)
 
 
-@pytest.mark.parametrize(("target", "method"), [(1, "ah+ln:gamma=0.5"), (0, "ah+ln")])
-def test_another_target_or_option_is_another_recording(target: int, method: str, replays: list[bool]) -> None:
+def test_a_model_with_hooks_is_not_recorded(taped: Recorders) -> None:
+    task, seen = conserva.load("sentiment"), []
+    task.model.register_forward_hook(lambda *_: seen.append(1))
+    conserva.explain(task, alike(task), 1, "exact", batch_tokens=1)
+    assert taped.ran == []
+    assert len(seen) == len(alike(task))
+
+
+def test_targets_that_differ_between_batches_have_recordings_of_their_own(taped: Recorders) -> None:
     task = conserva.load("sentiment")
     texts = alike(task)
-    conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)
-    assert replays[-1]
-    found = conserva.explain(task, texts[0], target, method)
-    assert not replays[-1]
-    assert found == conserva.explain(task, texts[0], target, method, replay=False)
+    targets = [i % 2 for i in range(len(texts))]
+    found = conserva.explain(task, texts, targets, "exact", batch_tokens=1)
+    assert any(taped.ran)
+    for text, target, one in zip(texts, targets, found, strict=True):
+        assert one == conserva.explain(task, text, target, "exact")
 
 
-def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_make_room_where_memory_runs_out(taped: Recorders, monkeypatch: pytest.MonkeyPatch) -> None:
     task = conserva.load("sentiment")
     texts = alike(task)
     plain, failures = task.batch, []
 
     def batch(encoded: Any) -> Any:
-        if len(replays) == AFTER + 3 and not failures:
+        if len(taped.ran) == AFTER + 2 and not failures:
             failures.append(1)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(encoded)
@@ -110,15 +149,15 @@ def test_recordings_make_room_where_memory_runs_out(replays: list[bool], monkeyp
     monkeypatch.setattr(task, "batch", batch)
     found = conserva.explain(task, texts, method="gi", batch_tokens=1)
     assert failures
-    assert replays[AFTER + 2 :] == [True, *[False] * (len(texts) - AFTER - 3)]
+    assert taped.ran[AFTER + 1 :] == [True, *[False] * (len(texts) - AFTER - 2)]
     assert [one.text for one in found] == texts
 
 
 def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
-    replays: list[bool], monkeypatch: pytest.MonkeyPatch
+    taped: Recorders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = conserva.load("sentiment")
-    texts = alike(task)[: AFTER + 3]
+    texts = alike(task)[: AFTER + 2]
     launch, count = launches._launch, []
 
     def broken(*args: Any) -> Any:
@@ -131,22 +170,24 @@ def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
     monkeypatch.setattr(launches, "_launch", broken)
     with pytest.raises(conserva.Error, match=r"nan or inf\. It arises first in module"):
         conserva.explain(task, texts, method="ah+ln", batch_tokens=1)
-    assert replays[-1]
+    assert taped.ran[-1]
 
 
 def test_a_replay_that_alone_fails_its_checks_is_not_tried_again(
-    replays: list[bool], monkeypatch: pytest.MonkeyPatch
+    taped: Recorders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = conserva.load("sentiment")
+    task, replay = conserva.load("sentiment"), Tape.replay
     texts = alike(task)
-    for text in texts[: AFTER + 3]:
-        conserva.explain(task, text, 1, "exact")
-    assert replays[-1]
-    replay = Tape.replay
-    monkeypatch.setattr(Tape, "replay", lambda *given: [*replay(*given)[:-1], torch.tensor(False)])
-    for text in texts[:2]:
-        assert conserva.explain(task, text, 1, "exact") == conserva.explain(task, text, 1, "exact", replay=False)
-    assert replays[-2:] == [True, False]
+
+    def wrong(*given: Any) -> Any:
+        found = replay(*given)
+        return found if Tape.replays == 1 else [*found[:-1], torch.tensor(False)]  # after it was compared
+
+    monkeypatch.setattr(Tape, "replay", wrong)
+    found = conserva.explain(task, texts, 1, "exact", batch_tokens=1)
+    # The second replay is launched before the first is read.
+    assert taped.ran == [False] * (AFTER + 1) + [True] * 2 + [False] * (len(texts) - AFTER - 3)
+    assert found == explain_plain(task, texts, 1, "exact")
 
 
 @pytest.mark.parametrize(
@@ -163,31 +204,3 @@ def test_every_input_of_every_sample_may_be_padded(parts: list[tuple[int, int]],
     encoded: Any = [SimpleNamespace(parts=one) for one in parts]
     inputs = {"answer": torch.zeros(2, 2), "source": torch.zeros(2, 3)}
     assert launches._without_pads(task, encoded, inputs) == expected
-
-
-def test_a_model_that_was_changed_is_not_replayed(replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    texts = alike(task)
-    conserva.explain(task, texts, 1, "exact", batch_tokens=1)
-    assert replays[-1]
-    task.model.changed = True
-    conserva.explain(task, texts[0], 1, "exact")
-    assert not replays[-1]
-
-
-def test_another_kind_of_task_is_another_recording(replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    texts = alike(task)
-    conserva.explain(task, texts, 1, "exact", batch_tokens=1)
-    assert replays[-1]
-    task.__class__ = type("Another", (type(task),), {})
-    conserva.explain(task, texts[0], 1, "exact")
-    assert not replays[-1]
-
-
-@pytest.mark.parametrize("replay", [None, True])
-def test_whoever_asks_for_replays_does_not_wait_for_threads(replay: bool | None, replays: list[bool]) -> None:
-    task = conserva.load("sentiment")
-    with another_thread():
-        conserva.explain(task, alike(task), 1, "exact", batch_tokens=1, replay=replay)
-    assert any(replays) == bool(replay)

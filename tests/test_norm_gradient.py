@@ -93,10 +93,10 @@ def test_models_are_explained_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = tiny.bert().to(DEVICE), {name: x.to(DEVICE) for name, x in tiny.tokens().items()}
     with monkeypatch.context() as patch:
         patch.setattr(norms, "at_hand", lambda device: False)
-        expected = conserva.relevance(model, given, 1, replay=False)
+        expected = conserva.relevance(model, given, 1)
     calls: list[Tensor] = []
     monkeypatch.setattr(norm_gradient_module, "norm_gradient", lambda *x: calls.append(norm_gradient(*x)) or calls[-1])
     monkeypatch.setattr(norms, "at_hand", lambda device: True)
-    found = conserva.relevance(model, given, 1, replay=False)
+    found = conserva.relevance(model, given, 1)
     assert calls
     torch.testing.assert_close(found.scores(), expected.scores(), rtol=1e-4, atol=1e-6)

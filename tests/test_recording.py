@@ -1,285 +1,276 @@
-"""Recorded computations: made of shapes that come often, trusted after they agree, given up where they cannot be."""
+"""Recorded computations: made of shapes that come often, used after they agree, given up where they cannot be."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from conserva import cuda_graph, kept, recording
-from conserva.recording import AFTER, Compute, Recorder, others_at_work
-
-GPU = torch.device("cpu")  # which stands for one
-pytestmark = pytest.mark.usefixtures("alone")
-
-
-class Idle:
-    """Stands in for a device that waits for Python."""
-
-    most_bytes = 1e9
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-
-    def behind(self) -> float:
-        return 0.0
-
-    def seconds(self, run: Any) -> float:
-        return 0.0
+import tiny
+from conserva import cuda_graph, recording
+from conserva.recording import AFTER, MOST_SHAPES, Compute, Recorder, recorder_of
+from tapes import GPU, Pool, Stuck, Tape, record_by, rounded
 
 
-class Tape:
-    """Stands in for a CUDA graph: it runs the computation on copies of its own."""
-
-    bytes = 1000
-
-    def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> None:
-        self.compute, self.inputs = compute, {name: x.clone() for name, x in inputs.items()}
-        compute(self.inputs)
-
-    def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        for name, x in self.inputs.items():
-            x.copy_(inputs[name])
-        return self.compute(self.inputs)
+def recorder_by(tape: Any = Tape, weights: Sequence[Tensor] = ()) -> Recorder:
+    Pool.released = Tape.made = 0
+    return Recorder(GPU, weights, record=tape, pool=Pool)
 
 
-class Stuck(Tape):
-    """A recording that kept the numbers it was made of."""
-
-    def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        return self.compute(self.inputs)
+def double(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], str]:
+    return [2 * inputs["x"], torch.ones(1, dtype=torch.bool)], "a note"
 
 
-def rounded(error: float) -> type[Tape]:
-    """Return a tape whose replays are off."""
-
-    class Rounded(Tape):
-        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-            first, *rest = super().replay(inputs)
-            return [first * (1 + error), *rest]
-
-    return Rounded
-
-
-def refuses(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
-    raise RuntimeError("the model waits for its own numbers")
-
-
-def record_by(tape: Any, patch: pytest.MonkeyPatch, kind: type[Recorder] = Recorder) -> None:
-    """Let models on a CPU be recorded, by tapes."""
-    patch.setattr(kept, "_device_of", lambda parts: GPU)
-    patch.setattr(kept, "_may_be_recorded", lambda model: True)
-    patch.setattr(kept, "Recorder", lambda device, **how: kind(device, record=tape, room=Idle, **how))
-
-
-def double(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-    return [2 * inputs["x"], torch.ones(1, dtype=torch.bool)]
-
-
-def stream(recorder: Recorder, count: int, what: object = None) -> list[bool]:
+def stream(recorder: Recorder, count: int, what: object = None, compute: Any = double) -> list[bool]:
     """Run batches of one shape, each right; return which were replays."""
     replays = []
     for i in range(count):
-        x = torch.full((3,), float(i + 1))
-        found, replayed = recorder.run(what, {"x": x}, double)
-        assert torch.equal(found[0], 2 * x)
-        replays.append(replayed)
+        inputs = {"x": torch.full((3,), float(i + 1))}
+        ran = recorder.run(recorder.key(what, inputs), inputs, compute)
+        assert torch.equal(ran.numbers[0], 2 * inputs["x"])
+        assert ran.note == "a note"
+        replays.append(ran.is_replay)
     return replays
 
 
-def test_a_shape_is_recorded_when_it_came_often_and_trusted_after_it_agreed() -> None:
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    plain = AFTER + 2  # before it is recorded, while it is, and while it is compared
-    assert stream(recorder, plain + 3) == [False] * plain + [True] * 3
+def test_a_shape_that_came_often_is_recorded_compared_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    plain = recording._are_the_same
+    monkeypatch.setattr(recording, "_are_the_same", lambda *pair: compared.append(1) or plain(*pair))
+    recorder = recorder_by()
+    assert stream(recorder, AFTER + 4) == [False] * (AFTER + 1) + [True] * 3
+    assert len(compared) == 2  # the numbers of one batch
+    assert Tape.made == 1
 
 
-def test_other_shapes_types_and_computations_are_recorded_by_themselves() -> None:
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    stream(recorder, AFTER + 3)
+def test_few_batches_of_a_shape_are_not_recorded() -> None:
+    recorder = recorder_by()
+    for what in range(5):
+        stream(recorder, AFTER, what)
+    assert Tape.made == 0
+    assert recorder._pool is None
+
+
+def test_other_shapes_dtypes_layouts_and_computations_are_recorded_by_themselves() -> None:
+    recorder = recorder_by()
+    stream(recorder, AFTER + 2)
     assert stream(recorder, 1, what="another") == [False]
-    for x in (torch.ones(4), torch.ones(3, dtype=torch.float64)):
-        assert not recorder.run(None, {"x": x}, double)[1]
+    for x in (torch.ones(4), torch.ones(3, dtype=torch.float64), torch.ones(6)[::2]):
+        assert not recorder.run(recorder.key(None, {"x": x}), {"x": x}, double).is_replay
     assert stream(recorder, 1) == [True]
 
 
-def test_what_cannot_be_recorded_is_computed() -> None:
-    calls: list[int] = []
+def test_the_recording_is_made_of_one_batch_and_compared_on_another() -> None:
+    made_of: list[list[float]] = []
 
-    def counted(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
-        calls.append(1)
-        return refuses(compute, inputs, pool)
+    class Noted(Tape):
+        def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> None:
+            made_of.append(inputs["x"].tolist())
+            super().__init__(compute, inputs, pool)
 
-    assert not any(stream(Recorder(GPU, room=Idle, record=counted), 9))
-    assert len(calls) == 1
-
-
-def test_only_so_many_shapes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MOST", 1)
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    assert any(stream(recorder, 9, "first"))
-    assert not any(stream(recorder, 9, "second"))
+    recorder = recorder_by(Noted)
+    stream(recorder, AFTER + 2)
+    assert made_of == [[float(AFTER)] * 3]  # the batch before the one that it is compared on
 
 
-def test_what_lies_elsewhere_is_not_recorded() -> None:
-    recorder = Recorder(torch.device("meta"), room=Idle, record=Tape)
-    assert not any(stream(recorder, 9))
+def test_a_recording_that_ignores_its_inputs_is_never_used() -> None:
+    assert not any(stream(recorder_by(Stuck), 9))
 
 
-def test_after_one_failure_nothing_is_recorded_any_more() -> None:
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    assert any(stream(recorder, 9, "first"))
-    recorder._record = refuses
-    assert not any(stream(recorder, 9, "second"))
-    assert not any(stream(recorder, 9, "first"))
+@pytest.mark.parametrize("tape", [Tape, Stuck])
+def test_nothing_is_recorded_while_the_same_inputs_come(tape: Any) -> None:
+    recorder, x = recorder_by(tape), torch.ones(3)
+    for _ in range(AFTER + 5):
+        assert not recorder.run("key", {"x": x}, double).is_replay
+    assert Tape.made == 0
+    x.fill_(2.0)  # other numbers in the same tensor
+    recorder.run("key", {"x": x}, double)
+    assert Tape.made == 1
+    assert recorder.run("key", {"x": x}, double).is_replay == (tape is Tape)
+
+
+@pytest.mark.parametrize("error", [2**-23, 0.1])
+def test_a_replay_must_give_the_very_same_bits(error: float) -> None:
+    recorder = recorder_by(rounded(error))
+    assert not any(stream(recorder, 9, "rounded"))
     assert not recorder.holds_memory
+    assert Tape.made == 1  # it is not tried again
+    recorder._record = Tape
+    assert any(stream(recorder, 9, "another"))  # it tells nothing about other computations
+    assert not any(stream(recorder, 9, "rounded"))
 
 
-def test_where_the_device_is_behind_there_is_nothing_to_gain() -> None:
-    class Busy(Idle):
-        def behind(self) -> float:
-            return 1e6
+def test_a_replay_of_another_dtype_is_not_used() -> None:
+    class Wider(Tape):
+        def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
+            return [x.double() for x in super().replay(inputs)]
 
-    made: list[int] = []
-
-    def counted(compute: Compute, inputs: Mapping[str, Tensor], room: Any) -> Tape:
-        made.append(1)
-        return Tape(compute, inputs, room)
-
-    recorder = Recorder(GPU, room=Busy, record=counted)
-    assert not any(stream(recorder, 9))
-    assert made == []
+    assert not any(stream(recorder_by(Wider), 9))
 
 
-def test_many_threads_at_once() -> None:
-    recorder, wrong, start = Recorder(GPU, room=Idle, record=Locked), [], threading.Barrier(6)
-
-    def work(own: int) -> None:
-        start.wait()
-        for i in range(60):
-            x = torch.full((3,), float(own * 100 + i))
-            found, _ = recorder.run(i % 3, {"x": x}, double, cautious=False)
-            if not torch.equal(found[0], 2 * x):
-                wrong.append((own, i))
-            if (own, i) == (0, 50):
-                recorder.drop()
-
-    threads = [threading.Thread(target=work, args=(own,)) for own in range(6)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert wrong == []
+def refuses(compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> Tape:
+    Tape.made += 1
+    raise RuntimeError("the model reads its own numbers")
 
 
-@contextlib.contextmanager
-def another_thread(target: Any = None) -> Iterator[threading.Thread]:
-    """Let another thread be alive."""
-    over = threading.Event()
-    other = threading.Thread(target=target or over.wait, args=(over,) if target else ())
-    other.start()
-    try:
-        yield other
-    finally:
-        over.set()
-        other.join()
-
-
-def test_nothing_is_recorded_while_others_are_at_work_unless_it_may_be() -> None:
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    with another_thread():
-        assert others_at_work()
-        assert not any(stream(recorder, 9))
-        for i in range(9):
-            *_, replayed = recorder.run("any time", {"x": torch.full((3,), float(i))}, double, cautious=False)
-        assert replayed
-    assert not others_at_work()
-    assert any(stream(recorder, 9))
-    with another_thread():
-        assert all(stream(recorder, 3))  # what is recorded is replayed
-
-
-def test_threads_of_notebooks_and_progress_bars_are_not_at_work() -> None:
-    def beat(over: threading.Event) -> None:
-        over.wait()
-
-    beat.__module__ = "ipykernel.heartbeat"
-    with another_thread(beat):
-        assert not others_at_work()
-
-
-class Locked(Tape):
-    """A tape that lets threads take turns, as a room of CUDA graphs does."""
-
-    turns = threading.Lock()
+class Fails(Tape):
+    """A tape that cannot be replayed."""
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        with self.turns:
-            return super().replay(inputs)
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_what_was_given_up_is_not_even_counted() -> None:
-    recorder = Recorder(GPU, room=Idle, record=refuses)
-    stream(recorder, 9)
-    assert (recorder._shapes, recorder.notes) == ({}, {})
+@pytest.mark.parametrize("tape", [refuses, Fails])
+def test_after_one_failure_nothing_is_recorded_any_more(tape: Any) -> None:
+    recorder = recorder_by()
+    assert any(stream(recorder, 9, "first"))
+    recorder._record = tape
+    for what in ("second", "third", "first"):
+        assert not any(stream(recorder, 9, what))
+    assert Tape.made == 2
+    assert not recorder.holds_memory
+    assert Pool.released == 1
+    assert recorder._shapes == {}
 
 
-def test_dropped_recordings_leave_no_notes() -> None:
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    recorder.notes["form"] = 1
-    recorder.drop()
-    assert recorder.notes == {}
+def test_inputs_on_another_device_are_not_recorded() -> None:
+    recorder = Recorder(torch.device("meta"), record=Tape, pool=Pool)
+    assert not any(stream(recorder, 9))
 
 
-@pytest.mark.parametrize(("behind", "is_made"), [(0.0, True), (0.4, False)])  # seconds, where Python took far less
-def test_the_device_is_asked_once_how_far_behind_it_is(behind: float, is_made: bool) -> None:
-    asked: list[int] = []
-
-    class Late(Idle):
-        def behind(self) -> float:
-            asked.append(1)
-            return behind
-
-    assert any(stream(Recorder(GPU, room=Late, record=Tape), 9)) == is_made
-    assert len(asked) == 1 + is_made  # and once more for the time that the plain computation takes
+def test_only_so_many_shapes_are_recorded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST", 1)
+    recorder = recorder_by()
+    assert any(stream(recorder, 9, "first"))
+    assert not any(stream(recorder, 9, "second"))
+    for what in range(MOST_SHAPES + 9):
+        stream(recorder, 1, what)
+    assert len(recorder._shapes) <= MOST_SHAPES
 
 
-def test_it_records_only_while_it_records() -> None:
-    recorder, during = Recorder(GPU, room=Idle, record=Tape), []
+def test_recordings_hold_only_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pool, "most_bytes", 2 * Tape.bytes)
+    recorder = recorder_by()
+    assert [any(stream(recorder, 9, what)) for what in range(6)] == [True, True, *[False] * 4]
+    assert Tape.made == 3  # from then on none is made
+    assert all(stream(recorder, 2, 0))
+    assert Pool.released == 0
 
-    def noted(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        during.append(recorder.is_recording)
-        return [inputs["x"]]
 
+def test_a_pool_is_used_until_its_recordings_are_all_deleted() -> None:
+    pools: list[Any] = []
+
+    def noted(*given: Any) -> Tape:
+        pools.append(given[-1])
+        return (rounded(0.1) if len(pools) == 1 else Tape)(*given)
+
+    recorder = recorder_by(noted)
+    assert [any(stream(recorder, 9, what)) for what in range(3)] == [False, True, True]
+    assert pools[0] is not pools[1]
+    assert pools[1] is pools[2]
+    assert recorder._bytes == 2 * Tape.bytes
+
+
+def test_a_recording_that_alone_holds_too_much_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pool, "most_bytes", 0.5 * Tape.bytes)
+    recorder = recorder_by()
+    assert not any(stream(recorder, 9))
+    assert (Tape.made, Pool.released) == (1, 1)
+
+
+def test_a_computation_that_writes_to_the_weights_is_not_recorded() -> None:
+    weight = torch.zeros(3)
+
+    def counts(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], str]:
+        weight.add_(1)
+        return double(inputs)
+
+    assert not any(stream(recorder_by(weights=[weight]), 9, compute=counts))
+    assert Tape.made == 0
+
+
+def test_a_computation_that_draws_random_numbers_is_not_recorded() -> None:
+    def draws(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], str]:
+        torch.rand(1)
+        return double(inputs)
+
+    assert not any(stream(recorder_by(), 9, compute=draws))
+    assert Tape.made == 0
+
+
+def test_weights_may_change_between_batches() -> None:
+    weight = torch.zeros(3)
+    recorder = recorder_by(weights=[weight, torch.inference_mode()(torch.zeros)(3)])
     for i in range(AFTER + 2):
-        recorder.run(None, {"x": torch.full((3,), float(i))}, noted)
-    assert during.count(True) == 1
-    assert not recorder.is_recording
+        weight.add_(1)
+        x = torch.full((3,), float(i))
+        is_replay = recorder.run("key", {"x": x}, double).is_replay
+    assert is_replay
 
 
-def test_two_recorders_take_turns() -> None:
+def test_a_recording_that_is_distrusted_is_not_made_again() -> None:
+    recorder = recorder_by()
+    assert any(stream(recorder, 9))
+    recorder.distrust(recorder.key(None, {"x": torch.zeros(3)}))
+    assert not recorder.holds_memory
+    assert not any(stream(recorder, 9))
+    assert any(stream(recorder, 9, "another"))
+
+
+def used(model: nn.Module) -> Iterator[Recorder]:
+    with recorder_of(model) as recorder:
+        assert recorder is not None
+        assert any(stream(recorder, 9))
+        yield recorder
+        raise ValueError("later")
+
+
+@pytest.mark.parametrize("end", ["close", "error", "deleted"])
+def test_everything_is_dropped_when_a_block_ends(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_by(Tape, monkeypatch)
+    model = tiny.bert()
+    before = dict(vars(model))
+    generator = used(model)
+    recorder = next(generator)
+    [trusted] = recorder._trusted.values()
+    tape = weakref.ref(trusted.recording)
+    del trusted
+    if end == "close":
+        generator.close()
+    elif end == "error":
+        with pytest.raises(ValueError, match="later"):
+            next(generator)
+    del generator
+    gc.collect()
+    assert tape() is None
+    assert not recorder.holds_memory
+    assert Pool.released == 1
+    assert not any(stream(recorder, 9))
+    assert vars(model) == before
+
+
+def test_recorders_of_several_threads_record_one_at_a_time() -> None:
     met, inside = [], threading.Semaphore(1)
 
     class Slow(Tape):
         def __init__(self, *given: Any) -> None:
-            alone = inside.acquire(blocking=False)
-            met.append(alone)
+            is_alone = inside.acquire(blocking=False)
+            met.append(is_alone)
             super().__init__(*given)
             threading.Event().wait(0.05)
-            if alone:
+            if is_alone:
                 inside.release()
 
-    def work() -> None:
-        recorder = Recorder(GPU, room=Idle, record=Slow)
-        for i in range(AFTER + 1):
-            recorder.run(None, {"x": torch.full((3,), float(i))}, double, cautious=False)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: stream(recorder_by(Slow), AFTER + 1)) for _ in range(4)]
     for one in threads:
         one.start()
     for one in threads:
@@ -287,16 +278,51 @@ def test_two_recorders_take_turns() -> None:
     assert met == [True] * 4
 
 
-def test_recordings_that_wait_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MOST", 1)
-    recorder = Recorder(GPU, room=Idle, record=Tape)
-    for what in ("first", "second"):
-        stream(recorder, AFTER + 1, what)
-    assert len(recorder._waiting) == 1
+def test_memory_is_released_while_no_other_thread_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: list[bool] = []
+    monkeypatch.setattr(Pool, "release", lambda self: locked.append(recording._one_at_a_time.locked()))
+    recorder = recorder_by()
+    assert any(stream(recorder, 9))
+    recorder.drop()
+    assert locked == [True]
+    assert not recording._one_at_a_time.locked()
 
 
-def test_threads_that_python_did_not_start_are_not_at_work() -> None:
-    assert recording._is_idle(threading._DummyThread())  # type: ignore[no-untyped-call]
+def test_copies_of_inputs_have_no_autograd_history() -> None:
+    x = torch.randn(3, requires_grad=True) * 2
+    assert not cuda_graph.copied({"x": x})["x"].requires_grad
+
+
+@functools.lru_cache(maxsize=1)
+def table(size: int) -> Tensor:
+    """Return what a library caches for the last size that it met."""
+    return torch.arange(1.0, 1.0 + size)
+
+
+def test_what_a_recording_reads_stays_alive() -> None:
+    operands, weight, x = cuda_graph.Operands(), nn.Parameter(torch.ones(3)), torch.ones(3)
+    cached = weakref.ref(table(3).untyped_storage())
+    with operands:
+        made = x + 1
+        inside = weakref.ref(made.untyped_storage())
+        numbers = (made * weight).view(3, 1) * table(3)
+    table.cache_clear()
+    assert cached() is not None
+    kept = set(operands.kept)
+    assert {x.data_ptr(), weight.data_ptr(), cached().data_ptr()} <= kept
+    assert not {made.data_ptr(), numbers.data_ptr()} & kept
+    del made, numbers
+    gc.collect()
+    assert inside() is None
+    operands.kept.clear()
+    assert cached() is None
+
+
+def test_tensors_without_a_storage_are_kept_too() -> None:
+    operands, x = cuda_graph.Operands(), torch.eye(3).to_sparse()
+    with operands:
+        torch.sparse.mm(x, torch.ones(3, 3))
+    assert any(isinstance(one, Tensor) and one.is_sparse for one in operands.kept.values())
 
 
 class Random:
@@ -340,11 +366,11 @@ def test_a_graph_that_cannot_be_made_leaves_the_device_as_it_was(fails: str, mon
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *given: ended.append(given), raising=False)
-    room: Any = SimpleNamespace(stream=SimpleNamespace(device=SimpleNamespace(index=0)), pool=(0, 1))
+    pool: Any = SimpleNamespace(stream=SimpleNamespace(device=SimpleNamespace(index=0)), handle=(0, 1))
     with contextlib.ExitStack() as stack:
         if fails:
             stack.enter_context(pytest.raises(RuntimeError, match="not permitted"))
-        assert cuda_graph.Graph(compute, {"x": torch.ones(2)}, room).bytes == 0
+        assert cuda_graph.Graph(compute, {"x": torch.ones(2)}, pool).bytes == 0
     assert seen == ["copy", "own"][: 1 if fails == "at the beginning" else 2]
     assert random.state == "own"
     assert streams == ["before"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,17 +14,17 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva import kept, replays
+from conserva import replays
 from conserva.checks import Checks
+from conserva.launches import launched
+from conserva.methods import find
 from conserva.operations import attention, remembered
-from test_recording import record_by
-from test_replays import OFTEN, Counting, same
-
-pytestmark = pytest.mark.usefixtures("alone")
-
+from conserva.recording import Recorder, recorder_of
+from tapes import GPU, Pool, Recorders, Tape, record_by
+from test_replays import OFTEN, same
 
 _now: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
-"""What models do at the moment: a global name, where nobody sees that it changes."""
+"""What models do at the moment, kept outside of them."""
 
 
 class SpellsOut(torch.nn.Module):
@@ -60,7 +61,7 @@ class SpellsOut(torch.nn.Module):
         return self.out(x.mean(1))  # type: ignore[no-any-return]
 
 
-class Recording(Counting):
+class Recording(Tape):
     """A tape that says that it records, whenever it runs."""
 
     def __init__(self, *given: Any) -> None:
@@ -79,9 +80,8 @@ class Recording(Counting):
 def test_a_mask_that_only_a_recording_spells_out(
     another: bool, is_causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Counting.replays, passed = 0, []
-    record_by(Recording, monkeypatch)
-    plain = attention.attend
+    passed: list[tuple[bool, bool]] = []
+    recorders, plain = record_by(Recording, monkeypatch), attention.attend
 
     def noted(query: Tensor, key: Tensor, value: Tensor, mask: Any, is_causal: bool, *rest: Any) -> Any:
         if remembered.is_recording():
@@ -90,16 +90,16 @@ def test_a_mask_that_only_a_recording_spells_out(
 
     monkeypatch.setattr(attention, "attend", noted)
     model = SpellsOut(is_causal).eval()
-    for seed in range(OFTEN + 3):
-        model.now().sees_itself_alone = another and seed > OFTEN
-        before, replays = model.now().plain_calls, Counting.replays
-        same(conserva.relevance(model, words(seed), 1), conserva.relevance(model, words(seed), 1, replay=False))
-        if seed >= OFTEN:  # a replay; where its own check fails it is run anew, and not tried again
-            wrong, is_over = another and seed == OFTEN + 1, another and seed > OFTEN + 1
-            assert Counting.replays == replays + (not is_over)
-            assert model.now().plain_calls == before + 1 + (wrong or is_over)
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN + 3):
+            model.now().sees_itself_alone = another and seed > OFTEN
+            before = model.now().plain_calls
+            same(fast.relevance(words(seed), 1), conserva.relevance(model, words(seed), 1))
+            if seed >= OFTEN:  # a replay; where its own check fails it is run anew, and not tried again
+                wrong, is_over = another and seed == OFTEN + 1, another and seed > OFTEN + 1
+                assert recorders.ran[-1] == (not is_over)
+                assert model.now().plain_calls == before + 1 + (wrong or is_over)
     assert set(passed) == {(True, is_causal)}
-    assert not kept._of_models[model].recorder._waiting
 
 
 QUERY, KEY = torch.zeros(1, 2, 6, 4), torch.zeros(1, 2, 5, 4)
@@ -145,43 +145,48 @@ def words(seed: int) -> Tensor:
     return torch.randint(0, 20, (2, 6), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("replay", [None, True])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_a_mask_that_stays_is_for_whoever_is_content_with_rounding(
-    is_causal: bool, replay: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Counting.replays = 0
-    record_by(Recording, monkeypatch)
-    model = SpellsOut(is_causal, torch.float32).eval()
-    for seed in range(OFTEN + 3):
-        found = conserva.relevance(model, words(seed), 1, replay=replay)
-        expected = conserva.relevance(model, words(seed), 1, replay=False)
-        torch.testing.assert_close(found.values, expected.values)
-    assert bool(Counting.replays) == bool(replay)
+def test_where_a_mask_stays_nothing_is_replayed(is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorders, model = record_by(Recording, monkeypatch), SpellsOut(is_causal, torch.float32).eval()
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN):
+            same(fast.relevance(words(seed), 1), conserva.relevance(model, words(seed), 1))
+    assert Tape.made == 1
+    assert not any(recorders.ran)
+
+
+@pytest.mark.parametrize("width", [5, 1])
+def test_a_recording_of_other_masks_is_not_used_even_if_its_numbers_agree(width: int) -> None:
+    def compute(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], None]:
+        mask = torch.ones(6, width, dtype=torch.bool) if remembered.is_recording() else None
+        remembered.as_before(QUERY, KEY, mask, False)
+        return [2 * inputs["x"]], None
+
+    recorder = Recorder(GPU, record=Recording, pool=Pool)
+    replays = [recorder.run("key", {"x": torch.full((3,), float(i))}, compute).is_replay for i in range(OFTEN)]
+    assert any(replays) == (width == 5)  # a mask of all pairs that hides nothing is left away, as before
 
 
 @pytest.fixture
-def spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def spelled_out(monkeypatch: pytest.MonkeyPatch) -> Recorders:
     """Let Hugging Face's models spell their masks out in what stands for a recording."""
-    Counting.replays = 0
-    record_by(Recording, monkeypatch)
     plain = transformers.masking_utils.is_tracing
     monkeypatch.setattr(
         transformers.masking_utils, "is_tracing", lambda *given: remembered.is_recording() or plain(*given)
     )
+    return record_by(Recording, monkeypatch)
 
 
-@pytest.mark.usefixtures("spelled_out")
 @pytest.mark.parametrize("model", [tiny.bert(), tiny.llama(num_key_value_heads=4)], ids=["bert", "llama"])
-def test_inputs_with_and_without_pads_have_recordings_of_their_own(model: torch.nn.Module) -> None:
-    for seed in range(2 * OFTEN + 4):
-        inputs = tiny.tokens(batch=2, length=6, seed=seed)
-        if seed % 2:
-            inputs["attention_mask"][1, 4:] = 0
-        before = Counting.replays
-        same(conserva.relevance(model, inputs, 1), conserva.relevance(model, inputs, 1, replay=False))
-        assert seed < 2 * OFTEN or Counting.replays == before + 1
-    assert len(kept._of_models[model].recorder._trusted) == 2
+def test_inputs_with_and_without_pads_have_recordings_of_their_own(model: Any, spelled_out: Recorders) -> None:
+    with conserva.replaying(model) as fast:
+        for seed in range(2 * OFTEN):
+            inputs = tiny.tokens(batch=2, length=6, seed=seed)
+            if seed % 2:
+                inputs["attention_mask"][1, 4:] = 0
+            same(fast.relevance(inputs, 1), conserva.relevance(model, inputs, 1))
+        assert spelled_out.ran[-2:] == [True, True]
+        assert len(spelled_out.last._trusted) == 2
 
 
 def test_which_masks_hide_nothing() -> None:
@@ -193,53 +198,38 @@ def test_which_masks_hide_nothing() -> None:
     assert replays._hide_nothing(given) == (True, False)
 
 
-def test_masks_are_not_looked_at_where_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    record_by(Counting, monkeypatch)
-    model, looked = tiny.bert(), []
-    plain = replays._hide_nothing
-    monkeypatch.setattr(replays, "_hide_nothing", lambda tensors: looked.append(1) or plain(tensors))
-    conserva.relevance(model, tiny.tokens(), 1)
-    assert looked == [1]
-    kept._of_models[model].recorder.drop()
-    conserva.relevance(model, tiny.tokens(), 1)
-    assert looked == [1]
-
-
-@pytest.mark.usefixtures("spelled_out")
-def test_masks_without_a_name_are_known_by_their_place() -> None:
+def test_masks_without_a_name_are_known_by_their_place(spelled_out: Recorders) -> None:
     model = tiny.bert()
-    for seed in range(OFTEN + 6):
-        ids, mask = tiny.tokens(batch=2, length=6, seed=seed).values()
-        mask[1, 4:] = int(seed != OFTEN)
-        before = Counting.replays
-        same(conserva.relevance(model, (ids, mask), 1), conserva.relevance(model, (ids, mask), 1, replay=False))
-        assert seed < OFTEN or Counting.replays == before + (seed != OFTEN)
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN + 4):
+            ids, mask = tiny.tokens(batch=2, length=6, seed=seed).values()
+            mask[1, 4:] = int(seed != OFTEN)
+            same(fast.relevance((ids, mask), 1), conserva.relevance(model, (ids, mask), 1))
+            assert seed < OFTEN or spelled_out.ran[-1] == (seed != OFTEN)
 
 
-@pytest.mark.usefixtures("spelled_out")
-def test_batches_with_and_without_pads_have_recordings_of_their_own() -> None:
-    task = conserva.load("sentiment")
-    for i in range(2 * OFTEN + 4):
-        texts = [["a good film", "a bad film"], ["a good film", "bad"]][i % 2]
-        texts = [*texts, f"a {('fine', 'dull', 'long', 'old')[i // 2 % 4]} film"]
-        before = Counting.replays
-        found = conserva.explain(task, texts, 1, "ah+ln")
-        assert found == conserva.explain(task, texts, 1, "ah+ln", replay=False)
-        assert i < 2 * OFTEN or Counting.replays == before + 1
-    assert len(kept._of_models[task.model].recorder._trusted) == 2
+def test_batches_with_and_without_pads_have_recordings_of_their_own(spelled_out: Recorders) -> None:
+    task, last = conserva.load("sentiment"), ("fine", "dull", "long", "old")
+    pairs = [["a good film", "a bad film"], ["a good film", "bad"]]
+    texts = [[*pairs[i % 2], f"a {last[i // 2 % 4]} film"] for i in range(2 * OFTEN)]
+    encoded = [task.encode(text) for each in texts for text in each]
+    batches = [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(len(texts))]
+    with recorder_of(task.model) as recorder:
+        found = [one.read() for one in launched(task, find("ah+ln"), encoded, 1, batches, recorder)]
+        assert spelled_out.ran[-2:] == [True, True]
+        assert len(spelled_out.last._trusted) == 2
+    for each, one in zip(launched(task, find("ah+ln"), encoded, 1, batches, None), found, strict=True):
+        assert torch.equal(each.read().scores, one.scores)
 
 
-@pytest.mark.usefixtures("spelled_out")
-@pytest.mark.parametrize("replay", [None, True])
-def test_causal_models_are_explained_by_replays(replay: bool | None) -> None:
+def test_causal_models_are_explained_by_replays(spelled_out: Recorders) -> None:
     tokenizer = conserva.load("sentiment").tokenizer
     special = {"pad_token_id": tokenizer.pad_token_id, "num_labels": 2}
     # Heads in groups would be repeated where there is a mask, and summed in another order.
     model = tiny.llama(vocab_size=len(tokenizer), num_attention_heads=2, num_key_value_heads=2, **special)
     task, texts = conserva.Text(model, tokenizer), [f"{word} film" for word in ("good", "bad", "dull", "long")] * 3
     assert len({len(task.encode(text)) for text in texts}) == 1
-    found = conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1, replay=replay)
-    assert Counting.replays >= 2
-    assert kept._of_models[model].recorder.holds_memory
+    found = conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)
+    assert spelled_out.ran[-2:] == [True, True]
     for one, text in zip(found, texts, strict=True):
-        assert one == conserva.explain(task, text, 1, "ah+ln", replay=False)
+        assert one == conserva.explain(task, text, 1, "ah+ln")

@@ -1,48 +1,39 @@
-"""Relevance by recordings that stay with the model: the same as without, and only where it can be so."""
+"""Loops inside `conserva.replaying`: the same relevance as without, and recordings that go with the block."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nested import nested_tensor
 
 import conserva
 import tiny
-from conserva import cuda_graph, kept, recording, transfer
+from conserva import transfer
 from conserva.passes import Relevance
 from conserva.recording import AFTER
-from test_recording import Stuck, Tape, another_thread, record_by, rounded
+from conserva.replay_scope import Replaying
+from tapes import Recorders, Stuck, Tape, record_by, rounded
 
 OFTEN = AFTER + 4
-pytestmark = pytest.mark.usefixtures("alone")
-
-
-class Counting(Tape):
-    """A tape that tells how often it was replayed."""
-
-    replays = 0
-
-    def replay(self, inputs: Any) -> Any:
-        Counting.replays += 1
-        return super().replay(inputs)
 
 
 @pytest.fixture
-def taped(monkeypatch: pytest.MonkeyPatch) -> None:
+def taped(monkeypatch: pytest.MonkeyPatch) -> Recorders:
     """Let tapes stand for CUDA graphs, so that models on a CPU have recordings."""
-    Counting.replays = 0
-    record_by(Counting, monkeypatch)
+    return record_by(Tape, monkeypatch)
 
 
 def same(found: Relevance, expected: Relevance) -> None:
     for place, wanted in expected.values.items():
-        torch.testing.assert_close(found.values[place], wanted)
-    torch.testing.assert_close(found.output, expected.output)
-    torch.testing.assert_close(found.logits, expected.logits)
+        assert torch.equal(found.values[place], wanted)
+    assert torch.equal(found.output, expected.output)
+    assert found.logits is None or torch.equal(found.logits, expected.logits)
     assert list(found.coverage) == list(expected.coverage)
     assert (found.rules, found.plan, set(found.inputs)) == (expected.rules, expected.plan, set(expected.inputs))
     if expected.ledger is None:
@@ -50,216 +41,146 @@ def same(found: Relevance, expected: Relevance) -> None:
         return
     assert found.ledger is not None
     for name in ("output", "inputs", "positions", "biases"):
-        torch.testing.assert_close(getattr(found.ledger, name), getattr(expected.ledger, name))
+        assert torch.equal(getattr(found.ledger, name), getattr(expected.ledger, name))
     assert dict(found.ledger.modules).keys() == dict(expected.ledger.modules).keys()
     for owner, wanted in expected.ledger.modules.items():
-        torch.testing.assert_close(found.ledger.modules[owner], wanted)
+        assert torch.equal(found.ledger.modules[owner], wanted)
 
 
-@pytest.mark.usefixtures("taped")
+def loop(fast: Replaying, model: nn.Module, inputs: Callable[[int], Any] | None = None, **how: Any) -> None:
+    """Explain again and again, each time right."""
+    for seed in range(OFTEN):
+        given = tiny.tokens(seed=seed) if inputs is None else inputs(seed)
+        same(fast.relevance(given, **how), conserva.relevance(model, given, **how))
+
+
 @pytest.mark.parametrize("rules", ["gi", "ah+ln", "exact"])
 @pytest.mark.parametrize("ledger", [True, False])
-def test_a_replay_is_the_same_relevance(rules: str, ledger: bool) -> None:
+def test_a_replay_is_the_same_relevance(rules: str, ledger: bool, taped: Recorders) -> None:
+    model = tiny.bert()
+    with conserva.replaying(model) as fast:
+        loop(fast, model, target=1, rules=rules, ledger=ledger)
+    assert taped.ran == [False] * (AFTER + 1) + [True] * (OFTEN - AFTER - 1)
+
+
+def test_single_calls_are_never_recorded(taped: Recorders) -> None:
     model = tiny.bert()
     for seed in range(OFTEN):
-        inputs = tiny.tokens(seed=seed)
-        expected = conserva.relevance(model, inputs, 1, rules=rules, ledger=ledger, replay=False)
-        same(conserva.relevance(model, inputs, 1, rules=rules, ledger=ledger), expected)
-    assert Counting.replays >= 2
+        conserva.relevance(model, tiny.tokens(seed=seed), 1)
+    assert taped.made == []
 
 
-@pytest.mark.usefixtures("taped")
-def test_several_targets_and_positional_arguments() -> None:
+def test_several_targets_and_positional_arguments(taped: Recorders) -> None:
     model = tiny.bert()
-    for seed in range(OFTEN):
-        ids = tiny.tokens(seed=seed)["input_ids"]
-        expected = conserva.relevance(model, (ids,), targets=[0, [1, 0, 1], None], replay=False)
-        for found, one in zip(conserva.relevance(model, (ids,), targets=[0, [1, 0, 1], None]), expected, strict=True):
-            same(found, one)
-    assert Counting.replays >= 2
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN):
+            ids = tiny.tokens(seed=seed)["input_ids"]
+            expected = conserva.relevance(model, (ids,), targets=[0, [1, 0, 1], None])
+            for found, one in zip(fast.relevance((ids,), targets=[0, [1, 0, 1], None]), expected, strict=True):
+                same(found, one)
+    assert taped.ran[-1]
 
 
-@pytest.mark.usefixtures("taped")
-@pytest.mark.parametrize("by_name", [True, False])
-def test_the_same_inputs_again_and_again(by_name: bool) -> None:
-    model, inputs = tiny.bert(), tiny.tokens()
-    given: Any = inputs if by_name else (inputs["input_ids"],)
-    expected = conserva.relevance(model, given, 1, replay=False)
-    for _ in range(OFTEN):
-        same(conserva.relevance(model, given, 1), expected)
-    assert Counting.replays >= 2
-
-
-@pytest.mark.usefixtures("taped")
-def test_a_list_is_no_tuple() -> None:
+def test_a_list_is_another_target_than_a_tuple(taped: Recorders) -> None:
     model = tiny.bert()
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(batch=2, seed=seed), [0, 1])
-    assert Counting.replays >= 2
-    with pytest.raises(conserva.Error, match=r"target=\(0, 1\)"):
-        conserva.relevance(model, tiny.tokens(batch=2), (0, 1))
+    with conserva.replaying(model) as fast:
+        loop(fast, model, lambda seed: tiny.tokens(batch=2, seed=seed), target=[0, 1])
+        assert taped.ran[-1]
+        with pytest.raises(conserva.Error, match=r"target=\(0, 1\)"):
+            fast.relevance(tiny.tokens(batch=2), (0, 1))
 
 
-@pytest.mark.usefixtures("taped")
-def test_what_one_replay_returned_the_next_does_not_change() -> None:
+def test_what_one_replay_returned_the_next_does_not_change(taped: Recorders) -> None:
     model = tiny.bert()
-    results = [conserva.relevance(model, tiny.tokens(seed=seed), 0) for seed in range(OFTEN + 2)]
+    with conserva.replaying(model) as fast:
+        results = [fast.relevance(tiny.tokens(seed=seed), 0) for seed in range(OFTEN)]
+    assert taped.ran[-1]
     for seed, found in enumerate(results):
-        same(found, conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=False))
+        same(found, conserva.relevance(model, tiny.tokens(seed=seed), 0))
 
 
-@pytest.mark.usefixtures("taped")
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"target": 1},
-        {"rules": "exact"},
-        {"ledger": False},
-        {"at": "embeddings"},
-        {"checkpoint": "recompute"},
-    ],
+    [{"target": 1}, {"rules": "exact"}, {"ledger": False}, {"at": "embeddings"}, {"checkpoint": "recompute"}],
     ids=str,
 )
-def test_another_way_to_explain_is_another_recording(changed: dict[str, Any]) -> None:
+def test_another_way_to_explain_is_another_recording(changed: dict[str, Any], taped: Recorders) -> None:
     model = tiny.bert()
     how: dict[str, Any] = {"target": 0, "rules": "ah+ln", "ledger": True}
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), **how)
-    inputs = tiny.tokens(seed=99)
-    found = conserva.relevance(model, inputs, **{**how, **changed})
-    same(found, conserva.relevance(model, inputs, **{**how, **changed}, replay=False))
+    with conserva.replaying(model) as fast:
+        loop(fast, model, **how)
+        assert taped.ran[-1]
+        same(fast.relevance(tiny.tokens(seed=99), **{**how, **changed}),
+             conserva.relevance(model, tiny.tokens(seed=99), **{**how, **changed}))  # fmt: skip
+        assert not taped.ran[-1]
 
 
-@pytest.mark.usefixtures("taped")
-def test_weights_that_were_exchanged_are_seen() -> None:
-    model = tiny.bert()
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), 0)
-    before = Counting.replays
-    other = {name: torch.randn_like(x) for name, x in model.state_dict().items() if x.is_floating_point()}
-    model.load_state_dict(other, strict=False, assign=True)
-    inputs = tiny.tokens(seed=1)
-    same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
-    assert Counting.replays == before
-
-
-@pytest.mark.usefixtures("taped")
-def test_the_axis_of_the_samples_tells_recordings_apart() -> None:
-    model = TimeFirst().eval()
-    for seed in range(OFTEN):
-        x = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(seed))
-        for axis in (0, 1):
-            expected = conserva.relevance(model, x, 0, rules="exact", batch_dim=axis, replay=False)
-            same(conserva.relevance(model, x, 0, rules="exact", batch_dim=axis), expected)
-    assert Counting.replays >= 2
-
-
-class TimeFirst(torch.nn.Module):
+class TimeFirst(nn.Module):
     """A model whose samples lie along the second axis."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, bias=False)
-        self.out = torch.nn.Linear(8, 3, bias=False)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, bias=False)
+        self.out = nn.Linear(8, 3, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.layer(x).mean(0))  # type: ignore[no-any-return]
 
 
-def test_inputs_with_a_graph_of_their_own_do_not_pile_up() -> None:
-    x = torch.randn(3, requires_grad=True) * 2
-    assert not cuda_graph.copied({"x": x})["x"].requires_grad
+def test_the_axis_of_the_samples_tells_recordings_apart(taped: Recorders) -> None:
+    model = TimeFirst().eval()
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN):
+            x = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(seed))
+            for axis in (0, 1):
+                expected = conserva.relevance(model, x, 0, rules="exact", batch_dim=axis)
+                same(fast.relevance(x, 0, rules="exact", batch_dim=axis), expected)
+    assert taped.ran[-2:] == [True, True]
 
 
-def test_what_many_calls_leave_is_bounded(taped: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MOST_SHAPES", 5)
-    model = tiny.bert()
-    for length in range(2, 20):
-        conserva.relevance(model, tiny.tokens(length=length), 0)
-    recorder = kept._of_models[model].recorder
-    assert len(recorder._shapes) <= 5
-    assert recorder.notes == {}
-
-
-@pytest.mark.usefixtures("taped")
-def test_a_target_that_is_a_function_is_never_recorded() -> None:
+def test_a_target_that_is_a_function_is_never_recorded(taped: Recorders) -> None:
     model, scale = tiny.bert(), [1.0]
 
     def target(output: Any) -> Tensor:
         return scale[0] * output.logits[:, 0]  # type: ignore[no-any-return]
 
-    for seed in range(OFTEN):
-        scale[0] = float(seed + 1)
-        inputs = tiny.tokens(seed=seed)
-        same(conserva.relevance(model, inputs, target), conserva.relevance(model, inputs, target, replay=False))
-    assert Counting.replays == 0
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN):
+            scale[0] = float(seed + 1)
+            same(
+                fast.relevance(tiny.tokens(seed=seed), target),
+                conserva.relevance(model, tiny.tokens(seed=seed), target),
+            )
+    assert not taped.ran
 
 
-@pytest.mark.usefixtures("taped")
-def test_what_is_wrong_is_said_in_a_replay_too() -> None:
-    model = tiny.bert()
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), 0)
-    with torch.no_grad():
-        model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
-    with pytest.raises(conserva.Error, match="nan or inf"):
-        conserva.relevance(model, tiny.tokens(seed=3), 0)
+class Edged(nn.Module):
+    """A model that takes more than rows and columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tiny.bert()
+
+    def forward(self, input_ids: Tensor, edges: Tensor) -> Tensor:
+        scores: Tensor = self.inner(input_ids=input_ids).logits
+        weight = edges.to_dense().sum() if edges.is_sparse else sum(one.sum() for one in edges.unbind())
+        return scores * weight
 
 
-def test_a_recording_that_does_not_follow_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    record_by(Stuck, monkeypatch)
-    model = tiny.bert()
-    for seed in range(OFTEN):
-        inputs = tiny.tokens(seed=seed)
-        same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("is_sparse", [True, False], ids=["sparse", "nested"])
+def test_sparse_and_nested_tensors_are_not_recorded(is_sparse: bool, taped: Recorders) -> None:
+    model, ones = Edged().eval(), torch.ones(2, 2, dtype=torch.long)
+    edges = ones.to_sparse() if is_sparse else nested_tensor([ones, ones])
+    with conserva.replaying(model) as fast:
+        given = {"input_ids": tiny.tokens(batch=2)["input_ids"], "edges": edges}
+        same(fast.relevance(given, 1), conserva.relevance(model, given, 1))
+    assert not taped.ran
 
 
-def test_a_recording_that_is_not_used_leaves_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    record_by(rounded(0.1), monkeypatch)
-    model = tiny.bert()
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), 0)
-    recorder = kept._of_models[model].recorder
-    assert any(shape.is_unfit for shape in recorder._shapes.values())
-    assert recorder.notes == {}
-
-
-def test_numbers_of_the_host_are_written_down_in_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = transfer.on_device([3, 1], torch.device("cpu"))
-    monkeypatch.setattr(transfer, "is_recording", lambda: True)
-    monkeypatch.setattr(torch, "tensor", lambda *_: pytest.fail("a copy of the host's memory"))
-    found = transfer.on_device([3, 1], torch.device("cpu"))
-    assert found.dtype == expected.dtype
-    assert found.tolist() == [3, 1]
-
-
-def test_without_a_gpu_nothing_is_recorded() -> None:
-    model, inputs = tiny.bert(), tiny.tokens()
-    same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
-    assert model not in kept._of_models
-
-
-def _tapes(model: Any) -> list[Any]:
-    return list(kept._of_models[model].recorder._trusted.values())
-
-
-def test_recordings_go_with_their_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny.bert()
-    record_by(Counting, monkeypatch)
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), 0)
-    assert Counting.replays
-    for place in _tapes(model):
-        place.compute = None  # which a CUDA graph does not keep
-    gone = weakref.ref(model)
-    del model
-    gc.collect()
-    assert gone() is None
-
-
-class Options(torch.nn.Module):
-    """A model with options that are no tensors."""
+class Options(nn.Module):
+    """A model with options that are not tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -269,86 +190,135 @@ class Options(torch.nn.Module):
         return (1 + plus - minus) * self.inner(input_ids).logits  # type: ignore[no-any-return]
 
 
-@pytest.mark.usefixtures("taped")
-@pytest.mark.parametrize("other", [{"plus": 3.0}, {"minus": 2.0}, {}])
-def test_other_options_are_another_recording(other: dict[str, float]) -> None:
+@pytest.mark.parametrize("other", [{"plus": 3.0}, {"minus": 2.0}, {}], ids=str)
+def test_other_options_are_another_recording(other: dict[str, float], taped: Recorders) -> None:
     model = Options().eval()
-    for seed in range(OFTEN):
-        conserva.relevance(model, {"input_ids": tiny.tokens(seed=seed)["input_ids"], "plus": 2.0}, 0)
-    inputs = {"input_ids": tiny.tokens(seed=99)["input_ids"], **other}
-    same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
-    assert Counting.replays >= 2
+    with conserva.replaying(model) as fast:
+        loop(fast, model, lambda seed: {"input_ids": tiny.tokens(seed=seed)["input_ids"], "plus": 2.0}, target=0)
+        assert taped.ran[-1]
+        inputs = {"input_ids": tiny.tokens(seed=99)["input_ids"], **other}
+        same(fast.relevance(inputs, 0), conserva.relevance(model, inputs, 0))
 
 
-@pytest.mark.usefixtures("taped")
-def test_a_target_that_is_refused_is_refused_in_a_replay_too() -> None:
+def test_weights_may_change_in_place(taped: Recorders) -> None:
     model = tiny.bert()
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), 1)
-    with pytest.raises(conserva.Error, match="target=True"):
-        conserva.relevance(model, tiny.tokens(seed=9), True)
+    with conserva.replaying(model) as fast:
+        for _ in range(3):
+            loop(fast, model, target=0)
+            with torch.no_grad():
+                model.classifier.weight.mul_(2)
+        assert taped.ran[-OFTEN:] == [True] * OFTEN
 
 
-@pytest.mark.usefixtures("taped")
-def test_what_is_wrong_is_said_at_the_first_call() -> None:
+def test_recordings_go_with_the_block(taped: Recorders) -> None:
+    model, tapes = tiny.bert(), []
+
+    def stopped() -> None:
+        with conserva.replaying(model) as fast:
+            loop(fast, model, target=0)
+            tapes.extend(weakref.ref(one.recording) for one in taped.last._trusted.values())
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        stopped()
+    gc.collect()
+    assert [tape() for tape in tapes] == [None]
+    assert not taped.last.holds_memory
+    with conserva.replaying(model) as fast:
+        loop(fast, model, target=0)
+    assert taped.ran[OFTEN:] == taped.ran[:OFTEN]  # it is counted anew
+
+
+def test_what_is_wrong_is_said_in_a_replay_too(taped: Recorders) -> None:
+    model = tiny.bert()
+    with conserva.replaying(model) as fast:
+        loop(fast, model, target=0)
+        with torch.no_grad():
+            model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+        with pytest.raises(conserva.Error, match="nan or inf"):
+            fast.relevance(tiny.tokens(seed=3), 0)
+        assert taped.ran[-1]
+
+
+def test_what_is_wrong_is_said_at_the_first_call(taped: Recorders) -> None:
     model = tiny.bert()
     with torch.no_grad():
         model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
-    with pytest.raises(conserva.Error, match="nan or inf"):
-        conserva.relevance(model, tiny.tokens(), 0)
+    with conserva.replaying(model) as fast, pytest.raises(conserva.Error, match="nan or inf"):
+        fast.relevance(tiny.tokens(), 0)
 
 
-@pytest.mark.usefixtures("taped")
-def test_notes_that_are_gone_cost_a_pass() -> None:
-    model = tiny.bert()
-    for seed in range(OFTEN):
-        conserva.relevance(model, tiny.tokens(seed=seed), 0)
-    kept._of_models[model].recorder.notes.clear()
-    inputs = tiny.tokens(seed=99)
-    same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
+def test_a_recording_whose_own_check_fails_is_not_tried_again(
+    taped: Recorders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, replay = tiny.bert(), Tape.replay
+    with conserva.replaying(model) as fast:
+        loop(fast, model, target=0)
+        monkeypatch.setattr(Tape, "replay", lambda *given: [*replay(*given)[:-1], torch.tensor(False)])
+        loop(fast, model, target=0)
+    assert taped.ran[OFTEN:] == [True, *[False] * (OFTEN - 1)]
+
+
+@pytest.mark.parametrize("tape", [Stuck, rounded(2**-20)])
+def test_a_recording_that_disagrees_is_never_used(tape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorders, model = record_by(tape, monkeypatch), tiny.bert()
+    with conserva.replaying(model) as fast:
+        loop(fast, model, target=0)
+    assert Tape.made == 1
+    assert not any(recorders.ran)
+
+
+class Counts(nn.Module):
+    """A model that counts its calls."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.inner, self.where, self.calls = tiny.bert(), where, 0
+        self.register_buffer("count", torch.zeros(()))
+        self.hidden = [torch.zeros(())]
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        self.calls += 1
+        self.hidden[0] += 1
+        if self.where == "buffer":
+            self.count += 1
+        scale = {"buffer": self.count, "tensor": self.hidden[0], "number": self.calls}[self.where]
+        return self.inner(input_ids=input_ids).logits * (1 + scale)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("where", ["buffer", "tensor", "number"])
+def test_a_model_that_counts_its_calls_is_not_replayed(where: str, taped: Recorders) -> None:
+    model = Counts(where).eval()
+    with conserva.replaying(model) as fast:
+        for seed in range(OFTEN):
+            fast.relevance(tiny.tokens(seed=seed)["input_ids"], 0)
+    assert not any(taped.ran)
+    assert where != "buffer" or float(model.count) == OFTEN
 
 
 def test_recordings_make_room_for_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(Counting):
+    class Full(Tape):
         def replay(self, inputs: Any) -> Any:
-            if Counting.replays:
+            if Tape.replays:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return super().replay(inputs)
 
-    Counting.replays = 0
-    record_by(Full, monkeypatch)
-    model = tiny.bert()
-    for seed in range(OFTEN):
-        inputs = tiny.tokens(seed=seed)
-        same(conserva.relevance(model, inputs, 0), conserva.relevance(model, inputs, 0, replay=False))
-    assert not kept._of_models[model].recorder.holds_memory
+    recorders, model = record_by(Full, monkeypatch), tiny.bert()
+    with conserva.replaying(model) as fast:
+        loop(fast, model, target=0)
+        assert not recorders.last.holds_memory
+    assert Tape.made == 1
 
 
-@pytest.mark.usefixtures("taped")
-@pytest.mark.parametrize("replay", [None, True])
-def test_whoever_asks_for_replays_does_not_wait_for_threads(replay: bool | None) -> None:
-    model = tiny.bert()
-    with another_thread():
-        for seed in range(OFTEN):
-            conserva.relevance(model, tiny.tokens(seed=seed), 0, replay=replay)
-    assert (Counting.replays > 0) == bool(replay)
-
-
-@pytest.mark.usefixtures("taped")
-def test_what_met_which_rule_is_that_of_the_shape() -> None:
+def test_what_met_which_rule_is_that_of_the_shape(taped: Recorders) -> None:
     model = tiny.bert(max_position_embeddings=600)
-    for seed in range(OFTEN):
+    with conserva.replaying(model) as fast:
         for length in (8, 520):
-            inputs = tiny.tokens(batch=1, length=length, seed=seed)
-            found = conserva.relevance(model, inputs, 0, rules="ah+ln")
-            assert list(found.coverage) == list(
-                conserva.relevance(model, inputs, 0, rules="ah+ln", replay=False).coverage
-            )
-    assert Counting.replays >= 2
+            loop(fast, model, lambda seed, n=length: tiny.tokens(batch=1, length=n, seed=seed), target=0)
+            assert taped.ran[-1]
 
 
-@pytest.mark.usefixtures("taped")
-def test_what_was_found_before_a_failure_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_found_before_a_failure_comes_first(taped: Recorders, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.bert()
     with torch.no_grad():
         model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
@@ -359,5 +329,14 @@ def test_what_was_found_before_a_failure_comes_first(monkeypatch: pytest.MonkeyP
         raise ValueError("later")
 
     monkeypatch.setattr(conserva.passes.Pass, "__call__", fails)
-    with pytest.raises(conserva.Error, match="nan or inf"):
-        conserva.relevance(model, tiny.tokens(), 0)
+    with conserva.replaying(model) as fast, pytest.raises(conserva.Error, match="nan or inf"):
+        fast.relevance(tiny.tokens(), 0)
+
+
+def test_numbers_of_the_host_are_written_down_in_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = transfer.on_device([3, 1], torch.device("cpu"))
+    monkeypatch.setattr(transfer, "is_recording", lambda: True)
+    monkeypatch.setattr(torch, "tensor", lambda *_: pytest.fail("a copy of the host's memory"))
+    found = transfer.on_device([3, 1], torch.device("cpu"))
+    assert found.dtype == expected.dtype
+    assert found.tolist() == [3, 1]

@@ -15,6 +15,7 @@ from .loading import load
 from .methods import methods
 from .propagation import rules
 from .relevance import relevance
+from .replay_scope import Replaying, replaying
 from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
 from .tracing import Trace, trace
 
@@ -30,6 +31,7 @@ __all__ = [
     "Graph",
     "Image",
     "Question",
+    "Replaying",
     "Seq2Seq",
     "Similarity",
     "Speech",
@@ -44,6 +46,7 @@ __all__ = [
     "load",
     "methods",
     "relevance",
+    "replaying",
     "rules",
     "trace",
 ]

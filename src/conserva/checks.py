@@ -34,7 +34,7 @@ class Checks:
         self._asked.append((passed, otherwise))
 
     def flags(self) -> list[Tensor]:
-        """Return what tells whether the checks passed, for whoever reads it back along with other numbers."""
+        """Return what tells whether the checks passed, to be read back along with other numbers."""
         return [passed for passed, _ in self._asked]
 
     def settle(self, flags: Sequence[object] | None = None) -> None:
@@ -59,7 +59,7 @@ def require(passed: Tensor, otherwise: Otherwise) -> None:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Settle the checks that are asked for inside at the end, in one go, unless someone around collects them."""
+    """Settle the checks that are asked for inside at the end, in one go, unless an outer block collects them."""
     if _collecting() is not None:
         yield
         return

@@ -13,6 +13,7 @@ from .errors import Error
 from .explanation import Entries, Explanation, Sink
 from .launches import Batch, launched
 from .methods import Method, find
+from .recording import Recorder, recorder_of
 from .rules import RULE_SETS
 from .targets import plain
 from .tasks.task import Encoded, Task
@@ -32,7 +33,6 @@ def explain(
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
-    replay: bool | None = ...,
 ) -> Explanation: ...
 
 
@@ -45,7 +45,6 @@ def explain(
     *,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
-    replay: bool | None = ...,
     progress: Callable[[int], None] | None = ...,
 ) -> list[Explanation]: ...
 
@@ -58,7 +57,6 @@ def explain(
     *,
     truncate: bool = False,
     batch_tokens: int | None = None,
-    replay: bool | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
     """Explain one input, or many.
@@ -79,16 +77,28 @@ def explain(
         Whether texts longer than the model takes are cut; otherwise they are refused.
     batch_tokens
         How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
-        what suits the device. A batch that does not fit into memory is halved.
-    replay
-        Whether, on a GPU, a rule set's batches of a shape that comes often are recorded as a CUDA graph, which stays
-        with the model and holds memory, and replayed without Python. As in `conserva.relevance`: None where that is the
-        same to the bit and no other thread is at work, True also where it is the same up to rounding, False never.
+        what suits the device. A batch that does not fit into memory is halved. On a GPU a rule set's batches of a shape
+        that comes often are recorded as a CUDA graph and replayed, the same to the bit, until this call returns.
     progress
         Called with the number of inputs done, after every batch.
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    with recorder_of(task.model) as recorder:
+        return explain_with(recorder, task, inputs, target, method, truncate, batch_tokens, progress)
+
+
+def explain_with(
+    recorder: Recorder | None,
+    task: Task,
+    inputs: Any,
+    target: Any,
+    method: str | None,
+    truncate: bool,
+    batch_tokens: int | None,
+    progress: Callable[[int], None] | None = None,
+) -> Explanation | list[Explanation]:
+    """Do what `explain` does, by replays where a recorder has recorded batches of the same shape."""
     target = plain(target)
     if callable(target):
         raise Error(f"target={target!r} is a function, which conserva.relevance takes: give a class, or None.")
@@ -106,7 +116,7 @@ def explain(
     provenance = provenance_of(task, found)
     padded = {length: task.padded(length) for length in set(map(len, encoded))}
     lengths = [padded[len(one)] for one in encoded]
-    for batch in launched(task, found, encoded, target, by_length(lengths, tokens), replay):
+    for batch in launched(task, found, encoded, target, by_length(lengths, tokens), recorder):
         for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
             results[i] = one
         if progress is not None:

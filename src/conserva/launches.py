@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,11 +13,10 @@ from torch import Tensor
 
 from .checks import Checks, require
 from .errors import Error, NotApplicable
-from .kept import recorded
 from .ledger import Ledger
 from .memory import out_of_memory
 from .methods import Attribution, Method
-from .recording import Recorder, known
+from .recording import Ran, Recorder, hashable
 from .rules import RULE_SETS
 from .tasks.task import Encoded, Task
 from .transfer import Transfer
@@ -67,19 +66,19 @@ def launched(
     encoded: Sequence[Encoded],
     target: Any,
     batches: Iterable[list[int]],
-    replay: bool | None,
+    recorder: Recorder | None,
 ) -> Iterator[Batch]:
     """Yield batches that are explained, each as soon as the next is on its way: so the device never waits.
 
-    A batch that does not fit into memory is halved. Unless `replay` is False, those of a shape that comes often may be
-    replayed.
+    A batch that does not fit into memory is halved. With a recorder, those of a shape that comes often are replayed.
     """
-    replays = None if replay is False else _replays(task, method, cautious=not replay)
+    if method.name.partition(":")[0] not in RULE_SETS:
+        recorder = None  # other methods read numbers on the host on their way
     waiting, last = deque(batches), None
     while waiting:
         rows = waiting.popleft()
         wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        batch = _launch(task, method, replays, rows, [encoded[i] for i in rows], wanted)
+        batch = _launch(task, method, recorder, rows, [encoded[i] for i in rows], wanted)
         if batch is None:
             middle = len(rows) // 2
             waiting.extendleft((rows[middle:], rows[:middle]))
@@ -92,48 +91,50 @@ def launched(
 
 
 def _launch(
-    task: Task, method: Method, replays: _Replays | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
 ) -> Batch | None:
     """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
     asked: list[Checks] = []
     aims = [task.aim(target, one) for target, one in zip(wanted, encoded, strict=True)]
+    # Targets that differ are numbers of the host, which a recording would keep.
+    aim = hashable(aims[0]) if all(one == aims[0] for one in aims) else None
+    if aim is None:
+        recorder = None
 
-    def compute(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    def compute(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], None]:
         asked.append(Checks())
         with asked[-1]:
             found = method.apply(task.model, inputs, aims)
             scores, logits = _checked(task, method, inputs, found)
         books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
-        return [scores, found.output, logits, *books, _flags(asked[-1], logits).all()]
+        return [scores, found.output, logits, *books, _flags(asked[-1], logits).all()], None
 
     def again() -> list[Tensor]:
-        found = compute(inputs)
+        found, _ = compute(inputs)
         asked[-1].settle()
-        if replays is not None:
-            replays.recorder.distrust(replays.recorder.key(what, inputs, replays.cautious))
+        if recorder is not None:
+            recorder.distrust(key)
         return found
 
     try:
         inputs = task.batch(encoded)
-        what = None if replays is None else replays.what(aims, _without_pads(task, encoded, inputs))
-        if replays is not None and what is not None:
-            found, replayed = replays.recorder.run(what, inputs, compute, cautious=replays.cautious)
-        else:
-            found, replayed = compute(inputs), False
-        if not replayed:
-            found = [*found[:-1], _flags(asked[0], found[0])]  # each by itself: it may have something to say
+        key = Recorder.key((method.name, aim, _without_pads(task, encoded, inputs)), inputs)
+        ran = Ran(*compute(inputs), is_replay=False) if recorder is None else recorder.run(key, inputs, compute)
+        numbers = ran.numbers
+        if not ran.is_replay:
+            numbers = [*numbers[:-1], _flags(asked[0], numbers[0])]  # each by itself: it may have something to say
         own = [task.own(one, inputs) for one in encoded]
-        return Batch(rows, encoded, wanted, own, Transfer(found), None if replayed else asked[0], again)
+        return Batch(rows, encoded, wanted, own, Transfer(numbers), None if ran.is_replay else asked[0], again)
     except Exception as error:
-        may_fit = len(rows) > 1 or (replays is not None and replays.recorder.holds_memory)
+        may_fit = len(rows) > 1 or (recorder is not None and recorder.holds_memory)
         if not out_of_memory(error) or not may_fit:
             for checks in asked:
                 checks.settle()  # what was found before comes first
             raise
     # Out here the traceback is gone, and with it the tensors of the failed try.
-    if replays is not None and replays.recorder.holds_memory:
-        replays.recorder.drop()
-        return _launch(task, method, replays, rows, encoded, wanted)
+    if recorder is not None and recorder.holds_memory:
+        recorder.drop()
+        return _launch(task, method, recorder, rows, encoded, wanted)
     return None
 
 
@@ -147,26 +148,6 @@ def _flags(checks: Checks, beside: Tensor) -> Tensor:
     """Return what tells whether the checks passed, in one tensor beside another."""
     flags = [flag.to(beside.device) for flag in checks.flags()]
     return torch.stack(flags) if flags else beside.new_ones(1, dtype=torch.bool)
-
-
-class _Replays(NamedTuple):
-    """What replays batches, and what tells one way to explain from another there."""
-
-    recorder: Recorder
-    how: Hashable
-    cautious: bool
-
-    def what(self, aims: Sequence[Any], without_pads: Hashable) -> Hashable | None:
-        """Return what tells a batch's computation from others; None where it cannot be recorded."""
-        # Targets that differ are numbers of the host, which a recording would keep.
-        aim = known(aims[0]) if all(one == aims[0] for one in aims) else None
-        return None if aim is None else (self.how, aim, without_pads)
-
-
-def _replays(task: Task, method: Method, *, cautious: bool) -> _Replays | None:
-    """Return what replays batches, where that can be: one GPU, and a method that computes there from first to last."""
-    place = recorded(task.model) if method.name.partition(":")[0] in RULE_SETS else None
-    return None if place is None else _Replays(place.recorder, (type(task), method.name, place.state), cautious)
 
 
 def _checked(

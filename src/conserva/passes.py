@@ -24,7 +24,6 @@ from .propagation import Propagation
 from .rules import RuleSet
 from .sources import Sources
 from .targets import Target, classes_of
-from .weighing import weigh
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
@@ -106,7 +105,6 @@ class Pass:
         call, targets = only_explained(self.model, call.without_cache(self.model), targets)
 
         output, numbers = forward(self.model, call, sources, context, targets)
-        weigh()
         nodes = self._checked(call, targets, numbers, context)
         if books is not None and self.rules.attention != "freeze":
             witness.cancel_inside_softmax(nodes, context, books)

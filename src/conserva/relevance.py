@@ -16,6 +16,7 @@ from .ledger import Unbatchable
 from .memory import AUTO, Plan, within_memory
 from .passes import INPUTS, Pass, Relevance, device_of
 from .propagation import Propagation, as_rule_set
+from .recording import Recorder
 from .replays import replayed
 from .rules import RuleSet
 from .targets import Target, of_sample, plain
@@ -34,7 +35,6 @@ def relevance(
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
     checkpoint: str = ...,
-    replay: bool | None = ...,
 ) -> Relevance: ...
 
 
@@ -50,7 +50,6 @@ def relevance(
     batch_dim: int = ...,
     trusted: Collection[str] = ...,
     checkpoint: str = ...,
-    replay: bool | None = ...,
 ) -> list[Relevance]: ...
 
 
@@ -66,7 +65,6 @@ def relevance(
     batch_dim: int = 0,
     trusted: Collection[str] = (),
     checkpoint: str = AUTO,
-    replay: bool | None = None,
 ) -> Relevance | list[Relevance]:
     """Split a model's output among its inputs.
 
@@ -96,13 +94,24 @@ def relevance(
         How what the gradient needs is kept: "whole" on the device; "recompute", where activations are made anew from
         what is smaller; "offload", where the rest goes to the host's memory; or "auto": whole while there is room, then
         leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
-    replay
-        Whether, on a GPU, inputs of a shape and a target that come often are recorded as a CUDA graph and replayed:
-        Python's share, most of the time of a short input, is gone. Never while someone watches the model run, as hooks
-        do. Graphs stay with the model, and hold memory. None records while no other thread is at work, for torch would
-        refuse it random numbers meanwhile, and replays what is the same to the bit; True does not wait for threads, and
-        is content with the same up to rounding; False does neither.
     """
+    return explained(model, inputs, target, targets, rules, at, ledger, batch_dim, trusted, checkpoint, None)
+
+
+def explained(
+    model: nn.Module,
+    inputs: Any,
+    target: Target | Sequence[Target] | Tensor,
+    targets: Sequence[Target | Sequence[Target] | Tensor] | None,
+    rules: str | RuleSet | Propagation,
+    at: str | Sequence[str],
+    ledger: bool,
+    batch_dim: int,
+    trusted: Collection[str],
+    checkpoint: str,
+    recorder: Recorder | None,
+) -> Relevance | list[Relevance]:
+    """Do what `relevance` does, by replays where a recorder has recorded the same computation."""
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
     modules = census.modules_of(model)
@@ -113,18 +122,18 @@ def relevance(
         raise Error("targets=[] asks for nothing: give at least one target.")
     places = [at] if isinstance(at, str) else list(at)
 
-    def explained(given: Inputs) -> list[Relevance]:
+    def compute(given: Inputs) -> list[Relevance]:
         def run(plan: Plan | None) -> list[Relevance]:
             return _explain(Pass(model, modules, rule_set, places, ledger, trusted, plan), given, wanted)
 
         return within_memory(checkpoint, device_of(model, given), run)
 
     with torch.inference_mode(False), torch.enable_grad(), checks.together():
-        if replay is not False:
-            how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
-            results = replayed(model, call, how, explained, cautious=not replay)
+        if recorder is None:
+            results = compute(call)
         else:
-            results = explained(call)
+            how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
+            results = replayed(recorder, call, how, compute)
     return results[0] if targets is None else results
 
 

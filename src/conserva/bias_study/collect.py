@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Error
-from ..explain import explain
+from ..explain import explain_with
 from ..explanation import Explanation
 from ..lines import Lines
+from ..recording import Recorder, recorder_of
 from ..tasks.encoded_text import EncodedText
 from ..tasks.text import Text
 from .mentions import Finder, Found
@@ -103,7 +104,8 @@ class Collector:
         done = Collected()
         lines = None if folder is None else Lines(folder / NAME, settings, "a bias study", done.take)
         try:
-            self._all(corpus, done, lines, progress)
+            with recorder_of(self.task.model) as recorder:
+                self._all(corpus, done, lines, progress, recorder)
         finally:
             if lines is not None:
                 lines.close()
@@ -115,6 +117,7 @@ class Collector:
         done: Collected,
         lines: Lines | None,
         progress: Callable[[int, int], None] | None,
+        recorder: Recorder | None,
     ) -> None:
         texts = iter(corpus.texts)
         read = hashlib.sha256()
@@ -135,7 +138,7 @@ class Collector:
                 "texts": number,
                 "hash": read.hexdigest()[:16],
                 "left_out": dict(left_out),
-                **self._explain(waiting),
+                **self._explain(waiting, recorder),
             }
             if lines is not None:
                 lines.append(line)
@@ -164,13 +167,12 @@ class Collector:
             write_down()
         say()
 
-    def _explain(self, waiting: Sequence[_Waiting]) -> dict[str, Any]:
+    def _explain(self, waiting: Sequence[_Waiting], recorder: Recorder | None) -> dict[str, Any]:
         """Return the mentions of some texts with their relevance, ready to be written down."""
         encoded = [self._encoded(one) for one in waiting]
         texts = [one.text for one in waiting]
-        explained = explain(
-            self.task, texts, self.target, self.method, truncate=self.truncate, batch_tokens=self.batch_tokens
-        )
+        explained = explain_with(recorder, self.task, texts, self.target, self.method, self.truncate, self.batch_tokens)
+        assert isinstance(explained, list)
         mentions: list[Mention] = []
         beyond = 0
         for one, tokens, why in zip(waiting, encoded, explained, strict=True):

@@ -30,7 +30,7 @@ def by_rule_set(name: str) -> Callable[..., Attribution]:
         gamma: float = 0.0,
     ) -> Attribution:
         rules = rule_set(name, gamma=gamma) if gamma else rule_set(name)
-        result = relevance(model, inputs, target, rules=rules, at=at, replay=False)  # whoever makes batches does that
+        result = relevance(model, inputs, target, rules=rules, at=at)
         scores = {place: result.scores(place) for place in result.inputs} if at == "inputs" else _embedded(result)
         return Attribution(scores, result.output, result.logits, result.ledger)
 

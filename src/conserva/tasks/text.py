@@ -25,7 +25,7 @@ from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ROUNDED_TO = 8
+ROUNDED_TO = 16
 """To multiples of this the lengths of batches are rounded up on a GPU."""
 
 _UNBOUNDED = 1_000_000
