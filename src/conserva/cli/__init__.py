@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import Error
-from . import auditing, biasing, evaluating, explaining, reproducing, training
+from . import auditing, biasing, doctoring, evaluating, explaining, reproducing, training
 from .form import FORM, check_outputs
 
 
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("conserva", description="Explanations of Transformers that add up.", **FORM)
     parser.add_argument("--version", action="version", version=f"conserva {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for part in (explaining, auditing, evaluating, biasing, training, reproducing):
+    for part in (explaining, auditing, doctoring, evaluating, biasing, training, reproducing):
         part.add(commands)
     given = parser.parse_args(arguments)
     try:

@@ -55,7 +55,7 @@ def _audit(given: argparse.Namespace) -> None:
     if given.max_gap is not None and not given.max_gap >= 0:  # nan is neither
         raise Error(f"--max-gap {given.max_gap:g} is no share of an output: give 0 or more, as 1e-3.")
     task = load(given.name or given.model or "sentiment")
-    _check_is_asked_in_text(task, given.text)
+    check_is_asked_in_text(task, given.text)
     target = target_of(given.target, task)
     texts = list(given.text or TEXTS)
     audits = [audit(task, texts, target, rules=rules) for rules in given.rules.split(",")]
@@ -89,7 +89,7 @@ def _audit(given: argparse.Namespace) -> None:
         )
 
 
-def _check_is_asked_in_text(task: Task, texts: list[str] | None) -> None:
+def check_is_asked_in_text(task: Task, texts: list[str] | None) -> None:
     """Raise if a model of graphs or images is to be audited on sentences: only SMILES and files are named by a text."""
     if isinstance(task, Image) and not texts:
         raise Error(f"{task.name} reads images, and there are none to audit it on: give files, as --text digit.png.")

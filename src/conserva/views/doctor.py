@@ -1,0 +1,27 @@
+"""The findings of `conserva doctor` in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..doctor import Finding
+
+_MARKS = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("-", "dim")}
+
+
+def show(model: str, rules: str, findings: Sequence[Finding], console: Console | None = None) -> None:
+    """Print one line for each check, and a verdict."""
+    console = console or Console(highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for finding in findings:
+        word, style = _MARKS[finding.passed]
+        table.add_row(Text(word, style), Text(finding.check), Text(finding.text))
+    failed = [finding.check for finding in findings if finding.passed is False]
+    console.print(Text(f"{model} under {rules}"))
+    console.print(table)
+    verdict = f"failed: {', '.join(failed)}" if failed else "its explanations passed every check that applies"
+    console.print(Text(f"{model}: {verdict}.", "bold red" if failed else "bold"))
