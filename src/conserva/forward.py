@@ -29,8 +29,11 @@ def forward(
     # Classes in a tensor are read before the model is at work, not after: whoever reads waits for all there is to do.
     wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
     opened = call.replaced(sources.open_inputs())
-    with biases_in_sight(model.modules()), sources.watching(), context:
-        output = opened.run(model)
+    try:
+        with biases_in_sight(model.modules()), sources.watching(), context:
+            output = opened.run(model)
+    finally:
+        sources.close()
     labels, samples = labels_of(model), call.samples()
     numbers = [read_target(output, target, labels, samples) for target in wanted]
     _check(model, call, sources, context, numbers)

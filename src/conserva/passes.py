@@ -95,7 +95,7 @@ class Pass:
     def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
         features, samples = call.features(), call.samples()
         inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
-        sources = Sources(self.modules, features, len(inside) < len(self.places), inside)
+        sources = Sources(self.modules, features, len(inside) < len(self.places), inside, call.candidates())
         books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_books else None
         context = Propagation(self.rules, books, sources)
         context.is_lean = self.plan is not None
@@ -134,6 +134,7 @@ class Pass:
         keep: bool,
     ) -> _Split:
         """Take one gradient and make relevance and a ledger of it."""
+        sources = cast(Sources, context.sources)
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
@@ -143,6 +144,7 @@ class Pass:
                 name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)
             }
+            values = {name: sources.placed(name, value) for name, value in values.items()}
             if scale != 1:
                 values = {name: value / scale for name, value in values.items()}
             finite = checks.all_finite(list(values.values()))
@@ -156,7 +158,7 @@ class Pass:
         if context.books is not None:
             carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
             ledger = context.books.close(self.modules, output, carried.to(output), scale)
-        met, inputs = context.coverage.meetings(self.modules), cast(Sources, context.sources).inputs
+        met, inputs = context.coverage.meetings(self.modules), sources.inputs
         plan = WHOLE if context.keeper is None else context.keeper.leanest
         found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan)
         return _Split(found, finite, number.dtype)

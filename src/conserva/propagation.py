@@ -14,9 +14,11 @@ from torch.overrides import TorchFunctionMode
 
 from .coverage import Coverage
 from .errors import Error
+from .ids import Ids
 from .operations import READERS, is_idle
 from .operations.elementwise import Functions, forget_trail
 from .operations.live import live, untouched
+from .operations.lookup import call_with_ids, has_ids
 from .rules import RuleSet, rule_set
 
 if TYPE_CHECKING:
@@ -78,6 +80,9 @@ class Propagation(TorchFunctionMode):
         # Without gradients nothing is carried, and whoever moves weights about gets them back as parameters.
         if reader is untouched or self._shadowed or not torch.is_grad_enabled():
             return func(*args, **kwargs) if kwargs else func(*args)
+        # Torch names the types of arguments, not of an index.
+        if self.sources is not None and (Ids in types if types else func is _GET_ITEM and has_ids(args[1])):
+            return self._call_with_ids(reader, func, args, kwargs or {})
         for arg in args:
             if type(arg) is Parameter:
                 args = tuple([self.constant(arg) if type(arg) is Parameter else arg for arg in args])
@@ -93,6 +98,12 @@ class Propagation(TorchFunctionMode):
         if reader is _as_it_stands or kwargs.get("out") is not None:  # where torch lets no gradient through
             return func(*args, **kwargs)
         return reader(self, func, *args, **kwargs)
+
+    def _call_with_ids(
+        self, reader: Reader, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        args = tuple([self.constant(arg) for arg in args])
+        return call_with_ids(self, reader, func, args, {name: self.constant(arg) for name, arg in kwargs.items()})
 
     def _find_reader(self, func: Callable[..., Any]) -> Reader:
         name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
@@ -182,6 +193,7 @@ class Propagation(TorchFunctionMode):
 
 
 _innermost = threading.local()
+_GET_ITEM = Tensor.__getitem__
 _TRANSPOSED = {getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
 
 
