@@ -55,13 +55,7 @@ class Inputs:
         Of arguments without a name these are the first, and all numbers; ids by name are those called `input_ids` or
         the model's main input. If there are none, the candidates are meant.
         """
-        first = self.first if self.args else ""
-        found = {
-            name: x
-            for name, x in self.named.items()
-            if isinstance(x, Tensor) and (name == first or _is_feature(name, x, self.main))
-        }
-        found = found or self.candidates()
+        found = self._required() or self.candidates()
         if not found:
             raise Error(
                 f"inputs has {', '.join(map(repr, self.kwargs))}, none of which is known as something to explain: "
@@ -71,7 +65,16 @@ class Inputs:
 
     def candidates(self) -> dict[str, Tensor]:
         """Return the integers that are to be explained if the model looks them up in a table."""
-        return {name: x for name, x in self.named.items() if _is_candidate(name, x)}
+        required = self._required()
+        return {name: x for name, x in self.named.items() if name not in required and _is_candidate(name, x)}
+
+    def _required(self) -> dict[str, Tensor]:
+        first = self.first if self.args else ""
+        return {
+            name: x
+            for name, x in self.named.items()
+            if isinstance(x, Tensor) and (name == first or _is_feature(name, x, self.main))
+        }
 
     def samples(self) -> int:
         """Return how many samples there are; all features must agree, unless there is just one."""

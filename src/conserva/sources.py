@@ -51,7 +51,7 @@ class Sources:
     def inputs(self) -> tuple[str, ...]:
         """The names of the explained inputs."""
         used = {landing.name for landing in self._landings.values()}
-        return (*self._features, *(name for name in self._candidates if name in used))
+        return tuple(name for name in {**self._features, **self._candidates} if self._is_required(name) or name in used)
 
     def open_inputs(self) -> dict[str, Tensor]:
         """Return the numbers among the explained inputs as leaves, and ids as what tells where they are looked up."""
@@ -130,7 +130,11 @@ class Sources:
     def missing(self) -> str:
         """Return an explained input that the model made no use of, if there is one."""
         used = {name.partition("#")[0] for name in self.leaves}
-        return next((name for name in self._features if name not in used), "")
+        missing = [name for name in self._features if name not in used]
+        return next((name for name in missing if self._is_required(name) or not used), "")
+
+    def _is_required(self, name: str) -> bool:
+        return name in self._features and name not in self._candidates
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
