@@ -14,6 +14,7 @@ from . import census, checks
 from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
+from .graph_leaves import refuse_unknown_leaves
 from .inputs import Inputs, parameters_of
 from .ledger import Books, Ledger, Unbatchable, owners_of
 from .memory import WHOLE, Keeper, Plan, leanest
@@ -108,6 +109,7 @@ class Pass:
         output, numbers = forward(self.model, call, sources, context, targets)
         weigh()
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
+        refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules, call.named)
         if books is not None and self.rules.attention != "freeze":
             census.cancel_inside_softmax(nodes, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}

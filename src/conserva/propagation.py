@@ -48,6 +48,7 @@ class Propagation(TorchFunctionMode):
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
+        self.generators: set[torch.Generator] = set()  # of random numbers, beside torch's own
         self.keeper: Keeper | None = None
         self.is_lean = True  # fused attention keeps the mask as it is given, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
@@ -77,6 +78,8 @@ class Propagation(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
+        if kwargs and kwargs.get("generator") is not None:
+            self.generators.add(kwargs["generator"])
         # Without gradients nothing is carried, and whoever moves weights about gets them back as parameters.
         if reader is untouched or self._shadowed or not torch.is_grad_enabled():
             return func(*args, **kwargs) if kwargs else func(*args)
