@@ -151,7 +151,7 @@ def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
         raise NotApplicable(
             "The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False."
         )
-    if "CompiledFunction" in name or "DifferentiableGraph" in name:
+    if "CompiledFunction" in name or "ApplyTemplate" in name or "DifferentiableGraph" in name:
         raise NotApplicable(
             f"A part of the model is compiled or scripted ({name}), so no rule reaches it: run it as plain PyTorch."
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checks
+from . import checks, compiled
 from .diagnosis import first_bad_module
 from .errors import Error
 from .inputs import Inputs
@@ -33,6 +33,10 @@ def forward(
     try:
         with biases_in_sight(model.modules()), sources.watching(), context:
             output = opened.run(model)
+    except Exception as error:
+        if found := compiled.refusal(model, error):
+            raise found from error
+        raise
     finally:
         sources.close()
     labels, samples = labels_of(model), call.samples()

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from .errors import NotApplicable
 
 
-def refuse_unknown_leaves(
-    nodes: Sequence[Any], known: Collection[Tensor], modules: Mapping[str, nn.Module], arguments: Mapping[str, Any]
-) -> None:
+def refuse_unknown_leaves(nodes: Sequence[Any], known: Collection[Tensor], modules: Mapping[str, nn.Module]) -> None:
     """Raise if a part of the relevance would go to a tensor that is neither explained nor a parameter.
 
     Parameters are constants under the rules. A weight that requires a gradient without being an `nn.Parameter` is not
@@ -24,16 +22,13 @@ def refuse_unknown_leaves(
         if leaf is None or id(leaf) in explained or isinstance(leaf, nn.Parameter):
             continue
         raise NotApplicable(
-            f"{_described(leaf, modules, arguments)} requires a gradient and is no nn.Parameter, so a part of the "
+            f"{_described(leaf, modules)} requires a gradient and is no nn.Parameter, so a part of the "
             "relevance would go to it. Make it a parameter, or call requires_grad_(False) on it."
         )
 
 
-def _described(leaf: Tensor, modules: Mapping[str, nn.Module], arguments: Mapping[str, Any]) -> str:
+def _described(leaf: Tensor, modules: Mapping[str, nn.Module]) -> str:
     """Return where a tensor is kept, as far as that can be found."""
-    for name, x in arguments.items():
-        if x is leaf:
-            return f"The argument {name!r}"
     for name, module in modules.items():
         for own, x in (*module._buffers.items(), *vars(module).items()):
             if x is leaf or (isinstance(x, (list, tuple)) and any(one is leaf for one in x)):

@@ -33,6 +33,8 @@ class Inputs:
             args, kwargs = (), dict(given)
         else:
             args, kwargs = (given if isinstance(given, tuple) else (given,)), {}
+        # Whatever a user's tensors were made from has no part in the explanation.
+        args, kwargs = tuple(map(_detached, args)), {name: _detached(x) for name, x in kwargs.items()}
         if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
         names = [*(parameters_of(model) if args else ()), *map(str, range(len(args)))]
@@ -145,6 +147,10 @@ def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 @functools.lru_cache(maxsize=256)
 def _parameters(function: Callable[..., Any], bound: int) -> Mapping[str, inspect.Parameter]:
     return dict(list(inspect.signature(function).parameters.items())[bound:])
+
+
+def _detached(x: Any) -> Any:
+    return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
 
 
 def _is_feature(name: str, x: Tensor, main: str) -> bool:

@@ -109,7 +109,7 @@ class Pass:
         output, numbers = forward(self.model, call, sources, context, targets)
         weigh()
         nodes = census.check_reached(self.model, numbers, self.rules, context.coverage, self.trusted)
-        refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules, call.named)
+        refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules)
         if books is not None and self.rules.attention != "freeze":
             census.cancel_inside_softmax(nodes, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
