@@ -16,7 +16,7 @@ from .errors import Error, NotApplicable
 from .forward import advice, forward
 from .graph_leaves import refuse_unknown_leaves
 from .inputs import Inputs, parameters_of
-from .ledger import Books, Ledger, Unbatchable, owners_of
+from .ledger import Books, Ledger, Unbatchable, owners_of, powers_of_two
 from .memory import WHOLE, Keeper, Plan, leanest
 from .operations.gated import was_passed_by
 from .operations.live import in_float32
@@ -29,6 +29,9 @@ from .weighing import weigh
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
+
+TOLERANCE = 1e-3
+"""How much shares may differ that are the same but for rounding."""
 
 HALF_SCALES = (256.0, 1.0)
 """Half precision loses gradients below 6e-8, so they travel scaled; one that overflows is tried as it is."""
@@ -137,11 +140,12 @@ class Pass:
     ) -> _Split:
         """Take one gradient and make relevance and a ledger of it."""
         sources = cast(Sources, context.sources)
+        check = context.books is not None and context.books.in_doubt
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
             last = scale == scales[-1]
-            grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=keep or not last)
+            grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=keep or check or not last)
             values = {
                 name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)
@@ -160,10 +164,37 @@ class Pass:
         if context.books is not None:
             carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
             ledger = context.books.close(self.modules, output, carried.to(output), scale)
+        if ledger is not None and check:
+            self._check_samples(context, number, cut, ledger, scale, keep)
         met, inputs = context.coverage.meetings(self.modules), sources.inputs
         plan = WHOLE if context.keeper is None else context.keeper.leanest
         found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan)
         return _Split(found, finite, number.dtype)
+
+    def _check_samples(
+        self, context: Propagation, number: Tensor, cut: Mapping[str, Tensor], ledger: Ledger, scale: float, keep: bool
+    ) -> None:
+        """Take the gradient again, each sample's times a factor of its own: every share must grow by its factor.
+
+        Shapes may tell wrongly where the samples lie, and no shape tells that.
+        """
+        books, sources = context.books, cast(Sources, context.sources)
+        if books is None or (number.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return  # what is recorded was checked before
+        factors = powers_of_two(len(number), ledger.output)
+        weighted = (in_float32(number) * factors).sum() * scale
+        grads = context.gradient(weighted, list(cut.values()), keep=keep)
+        shares = [
+            _by_sample(sources.placed(name, in_float32(x.detach()) * in_float32(grad)), books)
+            for (name, x), grad in zip(cut.items(), grads, strict=True)
+            if grad is not None
+        ]
+        carried = torch.stack(shares).sum(0).to(ledger.output) / scale
+        again = books.close(self.modules, ledger.output, carried, scale)
+        once, twice = (torch.stack([one.inputs, *one.modules.values()]) for one in (ledger, again))
+        difference = (twice - once * factors).abs().amax(1)
+        if bool((difference > TOLERANCE * (once * factors).abs().amax(1)).any()):
+            raise Unbatchable
 
     def _blame(self, call: Inputs, targets: Any, where: Sequence[str], finite: Tensor, dtype: torch.dtype) -> Error:
         """Name the place nearest to the output at which the relevance is no longer finite."""

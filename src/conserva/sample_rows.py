@@ -1,0 +1,114 @@
+"""Whether samples still lie one after the other along the first axis, as far as the calls of a model tell.
+
+Calls that are known to leave rows where they are keep that up. After any other the books still say where the samples
+lie, by shapes, but that is then checked: see `Books.in_doubt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from .operations.live import live
+
+
+def keeps_rows(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
+    """Tell whether a call surely left the rows of every sample where they were."""
+    name = getattr(function, "__name__", "").split(".")[0]
+    if name == "arange" and isinstance(out, Tensor) and len(args) == 1:
+        out.__dict__["conserva_counts"] = True  # `x[torch.arange(len(x)), i]` picks one of each sample
+        return True
+    given = [x for x in _flat((*args, *kwargs.values())) if live(x)]
+    outs = [x for x in _flat((out,)) if live(x)]
+    if name.startswith("__i") or not name.endswith("__"):
+        name = name.rstrip("_") if not name.startswith("__") else name
+    if not outs and name != "__setitem__" or name in _HARMLESS:
+        return True
+    if not given:
+        return name in _LOOK_UPS
+    if name in _RESHAPING:
+        return True
+    if any(not x.dim() or not y.dim() or x.shape[0] != y.shape[0] for x in given for y in outs):
+        return False
+    if name in _ELEMENTWISE:
+        return all(x.dim() == y.dim() for x in given for y in outs)
+    if name in _MATRIX_PRODUCTS:
+        return live(args[0]) or given[0].dim() > 2
+    if name in _MOVING:
+        return given[0].stride(0) == outs[0].stride(0)
+    if name in _ALONG_AXIS:
+        return _along_another_axis(name, args, kwargs, given[0].dim())
+    if name in ("__getitem__", "__setitem__"):
+        return _leaves_first_axis(args[1], given[0])
+    if name == "einsum":
+        return _first_letters_stay(args)
+    return name in _ROW_BY_ROW
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for x in values:
+        found.extend(_flat(x) if isinstance(x, (list, tuple)) else (x,))
+    return found
+
+
+def _along_another_axis(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], axes: int) -> bool:
+    """Tell whether a call that works along one or more axes leaves the first alone."""
+    given = [kwargs[key] for key in ("dim", "dims", "axis") if key in kwargs]
+    at = _ALONG_AXIS[name]
+    along = given[0] if given else args[at] if len(args) > at else _DEFAULT.get(name)
+    wanted = along if isinstance(along, (list, tuple)) else (along,)
+    added = 1 if name == "stack" else 0
+    return all(isinstance(axis, int) and axis % (axes + added) != 0 for axis in wanted)
+
+
+def _leaves_first_axis(index: Any, x: Tensor) -> bool:
+    first = index[0] if isinstance(index, tuple) and index else index
+    if isinstance(first, Tensor):
+        return "conserva_counts" in vars(first) and len(first) == len(x)
+    return first is Ellipsis or (isinstance(first, slice) and first == slice(None))
+
+
+def _first_letters_stay(args: Sequence[Any]) -> bool:
+    equation, *operands = args
+    names, _, result = equation.replace(" ", "").partition("->")
+    return all(
+        name[:1] == result[:1] for name, x in zip(names.split(","), _flat(operands), strict=True) if live(x)
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_LOOK_UPS = _words("embedding embedding_bag __getitem__ index_select gather take take_along_dim matmul linear")
+_HARMLESS = _words("__get__ __set__ dim size numel stride is_contiguous data_ptr requires_grad backward register_hook")
+_RESHAPING = _words(
+    """view reshape flatten unflatten view_as reshape_as contiguous clone to type type_as float double half bfloat16
+    detach unsqueeze squeeze alias"""
+)
+"""Calls that keep the order in which numbers are counted."""
+_ELEMENTWISE = _words(
+    """add __add__ __radd__ __iadd__ sub subtract __sub__ __rsub__ __isub__ rsub mul multiply __mul__ __rmul__ __imul__
+    div divide true_divide __truediv__ __itruediv__ __rtruediv__ neg negative __neg__ pow __pow__ square sqrt rsqrt exp
+    log abs sin cos tanh sigmoid relu gelu silu mish softplus leaky_relu elu selu hardswish hardtanh erf clamp clamp_min
+    clamp_max clip where masked_fill addcmul lerp dropout tanh_ nan_to_num minimum maximum hardsigmoid relu6 log_sigmoid
+    logsigmoid reciprocal expm1 log1p softsign celu threshold quick_gelu floor round sign fill zero"""
+)
+_MATRIX_PRODUCTS = _words("matmul __matmul__ bmm mm baddbmm")
+_MOVING = _words("transpose permute movedim moveaxis swapaxes swapdims t")
+_ROW_BY_ROW = _words(
+    """linear layer_norm rms_norm group_norm batch_norm instance_norm scaled_dot_product_attention conv1d conv2d conv3d
+    conv_transpose1d conv_transpose2d interpolate max_pool1d max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d
+    adaptive_avg_pool2d addmm pad normalize bilinear glu pixel_shuffle pixel_unshuffle unfold fold expand_as expand"""
+)
+_ALONG_AXIS = {
+    **dict.fromkeys(
+        """softmax log_softmax sum mean amax amin var std cumsum logsumexp norm max min unbind cat concat concatenate
+        stack select flip roll narrow argmax""".split(), 1),
+    **dict.fromkeys("split chunk split_with_sizes".split(), 2),
+    "roll": 2,
+}  # fmt: skip
+_DEFAULT = {name: 0 for name in "unbind cat concat concatenate stack split chunk split_with_sizes".split()}
