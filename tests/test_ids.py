@@ -268,9 +268,7 @@ def test_a_prompt_of_the_model_s_own_is_a_constant(make: type[Body], length: int
     model = make(lambda m, ids: prompted(m, ids, length)).double().eval()
     ids = torch.randint(8, 40, (3, 6))
     result = conserva.relevance(model, ids, 1, rules="gi")
-    expected = by_hand(
-        model, ids, lambda m, own, rows: torch.cat([m.words(torch.full((3, length), 7)), rows[own]], 1)
-    )
+    expected = by_hand(model, ids, lambda m, own, rows: torch.cat([m.words(torch.full((3, length), 7)), rows[own]], 1))
     torch.testing.assert_close(result.scores(), expected, **CLOSE)
     result = conserva.relevance(model, ids, 1, rules="exact")
     assert result.ledger.gap.abs().max() < 1e-10
@@ -281,9 +279,7 @@ def test_constants_among_looked_up_ids_are_booked_on_the_table() -> None:
     model = Body(lambda m, ids: m.words(marked(ids))).double().eval()
     ids = torch.randint(8, 40, (3, 6))
     ledger = conserva.relevance(model, ids, 1, rules="exact").ledger
-    again = Body(
-        lambda m, ids: torch.cat([m.fixed(ids[:, :1]), m.words(ids), m.fixed(ids[:, :1])], 1)
-    ).double().eval()
+    again = Body(lambda m, ids: torch.cat([m.fixed(ids[:, :1]), m.words(ids), m.fixed(ids[:, :1])], 1)).double().eval()
     again.load_state_dict(model.state_dict())
     again.fixed = lambda one: again.words.weight[5].detach().expand(*one.shape, -1)
     expected = conserva.relevance(again, ids, 1, rules="exact").ledger
@@ -338,7 +334,7 @@ def test_words_that_the_decoder_reads_too_get_both_shares(name: str) -> None:
         parameter.requires_grad_(False)
     ids = torch.tensor([[5, 9, 7, 8, 30, 2], [11, 12, 13, 14, 15, 2]])
     result = conserva.relevance(model, {"input_ids": ids}, 1, rules="gi")
-    (first, encoder), (second, decoder) = gradients_at_words(model, lambda: model(input_ids=ids).logits[:, 1], 50)
+    (_, encoder), (second, decoder) = gradients_at_words(model, lambda: model(input_ids=ids).logits[:, 1], 50)
     assert encoder.shape[1] >= 6
     assert torch.equal(second[:, 1:6], ids[:, :5]) or name in ("mbart", "plbart")
     expected = encoder[:, :6].clone()
@@ -432,4 +428,3 @@ def test_two_inputs_in_one_sequence_are_told_apart() -> None:
     torch.testing.assert_close(result.scores("question"), plain.scores()[:, :3], **CLOSE)
     torch.testing.assert_close(result.scores("answer"), plain.scores()[:, 4:], **CLOSE)
     torch.testing.assert_close(result.ledger.positions - plain.ledger.positions, plain.scores()[:, 3], **CLOSE)
-

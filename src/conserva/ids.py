@@ -2,8 +2,8 @@
 
 The integer arguments of a call are handed to the model as `Ids`, a tensor subclass that carries a shadow: a tensor of
 the same shape with the number of the input's element that each of its own elements came from, or -1 for a constant.
-Torch calls `Ids.__torch_function__` wherever one is among the arguments; calls that move elements are made on the shadow
-as well. So ids that a model shifts, flattens, pads or repeats are known when they are looked up in a table.
+Torch calls `Ids.__torch_function__` wherever one is among the arguments; calls that move elements are made on the
+shadow as well. So ids that a model shifts, flattens, pads or repeats are known when they are looked up in a table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from .ids_calls import (
+    CASTS,
+    CONCATENATIONS,
+    ELEMENTWISE,
+    FLOAT_CASTS,
+    FRESH,
+    IN_PLACE,
+    JOINS,
+    MOVES,
+    RESHAPED_IN_PLACE,
+    VALUE_NAMES,
+)
 
 CONSTANT = -1
 """What stands in a shadow for an element that is not one of an input's."""
@@ -152,7 +165,7 @@ def follow(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
         if isinstance(out, Tensor):
             return _known(func, name, args, kwargs, out)
         if isinstance(out, (tuple, list)) and any(isinstance(one, Tensor) for one in out):
-            if name in _MOVES:
+            if name in MOVES:
                 return type(out)(_moved(func, args, kwargs, out))
             parts = [_changed(name, args, kwargs, one) if isinstance(one, Tensor) else one for one in out]
             return type(out)(parts) if type(out) in (tuple, list) else out
@@ -161,26 +174,26 @@ def follow(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
 
 def _known(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, Any], out: Tensor) -> Any:
     given = ids_in([*args, *kwargs.values()])
-    if name == "one_hot" or name in _CASTS or name in _FLOAT_CASTS:
+    if name == "one_hot" or name in CASTS or name in FLOAT_CASTS:
         source = given[0] if name == "one_hot" else given[0].__dict__.get("conserva_one_hot")
         if source is not None and not source.conserva_origin.changed:
             one_hot = made(out, None, _own(source))
             one_hot.conserva_origin.changed, one_hot.conserva_one_hot = "one_hot", source
             return one_hot
-    if not _can_be_ids(out) or name in _FRESH or name.startswith("new_"):
+    if not _can_be_ids(out) or name in FRESH or name.startswith("new_"):
         return out
     for one in given:
         if out is one or _is_same(out, one):
             return one  # as `contiguous` and `to` do where there is nothing to change
     if any(one.conserva_origin.changed for one in given):
         return _changed(name, args, kwargs, out)
-    if name in _CASTS:
+    if name in CASTS:
         return made(out, given[0].conserva_origin.inputs.shadow(given[0]).to(out.device, copy=True), _own(given[0]))
-    if name in _MOVES or name == "__get__":
+    if name in MOVES or name == "__get__":
         return _moved(func, args, kwargs, [out])[0]
-    if name in _JOINS:
+    if name in JOINS:
         return _joined(func, name, args, kwargs, out)
-    if name in _ELEMENTWISE or name.strip("_") in _ELEMENTWISE:
+    if name in ELEMENTWISE or name.strip("_") in ELEMENTWISE:
         return _elementwise(name, args, kwargs, out)
     return _changed(name, args, kwargs, out)
 
@@ -228,9 +241,7 @@ def _mapped(args: Any, kwargs: Mapping[str, Any], outs: Iterable[Any]) -> list[A
         shadow = None
         if len(found) == 1 and not found[0].conserva_origin.changed:
             shadow = _spread(found[0].conserva_origin.inputs.shadow(found[0]), out.shape)
-        results.append(
-            _changed("index", args, kwargs, out) if shadow is None else made(out, shadow, _own(found[0]))
-        )
+        results.append(_changed("index", args, kwargs, out) if shadow is None else made(out, shadow, _own(found[0])))
     return results
 
 
@@ -262,22 +273,23 @@ def _values(x: Any) -> Any:
 
 def _on_shadows(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
     """Make a call that joins values, on their shadows."""
-    places: tuple[int, ...] = (1, 2) if func is torch.where else (0, 2) if name == "where" else _JOINS[name]
+    places: tuple[int, ...] = (1, 2) if func is torch.where else (0, 2) if name == "where" else JOINS[name]
     if name == "pad":
-        value = {} if kwargs.get("mode", args[2] if len(args) > 2 else "constant") != "constant" else {"value": CONSTANT}
+        mode = kwargs.get("mode", args[2] if len(args) > 2 else "constant")
+        value = {"value": CONSTANT} if mode == "constant" else {}
         named = {key: x for key, x in kwargs.items() if key not in ("value", "input")}
         return func(_values(args[0] if args else kwargs["input"]), *args[1:3], **{**named, **value})
     if name == "zero_":
         return args[0].conserva_shadow.fill_(CONSTANT)
     found = [_values(x) if i in places else plain(x) for i, x in enumerate(args)]
-    return func(*found, **{key: _values(x) if key in _VALUE_NAMES else plain(x) for key, x in kwargs.items()})
+    return func(*found, **{key: _values(x) if key in VALUE_NAMES else plain(x) for key, x in kwargs.items()})
 
 
 def _joined(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, Any], out: Tensor) -> Tensor:
     first, *rest = (one.conserva_origin for one in ids_in([*args, *kwargs.values()]))
     mixed = first.mixed or any(one.mixed for one in rest)
-    every = args[0] if args else kwargs.get("tensors")
-    if name not in _CONCATENATIONS or not all(type(one) is Ids for one in every):
+    every: Any = args[0] if args else kwargs.get("tensors")
+    if name not in CONCATENATIONS or not all(type(one) is Ids for one in every):
         mixed = True
     return made(out, _on_shadows(func, name, args, kwargs), first.joined(rest, mixed))
 
@@ -293,26 +305,26 @@ def _write(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, 
             return
         _adopt(target, given[0].conserva_origin.inputs)
     origin = target.conserva_origin
-    known = name in _JOINS and not any(one.conserva_origin.changed for one in given) and not origin.changed
+    known = name in JOINS and not any(one.conserva_origin.changed for one in given) and not origin.changed
     known = known and not kwargs.get("accumulate") and "reduce" not in kwargs and len(args) < 5
-    if name in _RESHAPED_IN_PLACE and not origin.changed:
+    if name in RESHAPED_IN_PLACE and not origin.changed:
         func(origin.inputs.shadow(target), *plain(args[1:]), **kwargs)
     elif known:
         origin.inputs.shadow(target)
         _on_shadows(func, name, args, kwargs)
         origin.names.update(*(one.conserva_origin.names for one in given))
         origin.mixed = True
-    elif name.strip("_") not in _ELEMENTWISE and name.strip("_").removeprefix("i") not in _ELEMENTWISE or given:
+    elif (name.strip("_") not in ELEMENTWISE and name.strip("_").removeprefix("i") not in ELEMENTWISE) or given:
         origin.names.update(*(one.conserva_origin.names for one in given))
         origin.changed = origin.changed or name.strip("_")
 
 
 def _holds_values(name: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a call writes ids, rather than writing where they say."""
-    if name not in _JOINS:
+    if name not in JOINS:
         return True
-    values = [x for i, x in enumerate(args) if i in _JOINS[name]]
-    return bool(ids_in([*values, *(x for key, x in kwargs.items() if key in _VALUE_NAMES)]))
+    values = [x for i, x in enumerate(args) if i in JOINS[name]]
+    return bool(ids_in([*values, *(x for key, x in kwargs.items() if key in VALUE_NAMES)]))
 
 
 def _adopt(x: Tensor, inputs: Inputs) -> None:
@@ -325,8 +337,9 @@ def _adopt(x: Tensor, inputs: Inputs) -> None:
     for one in (base,) if base is x else (base, x):
         if type(one) is Ids:
             continue
-        one.__class__ = Ids  # type: ignore[assignment]
-        own = shadow if one is base else shadow.as_strided(x.shape, x.stride(), x.storage_offset() - base.storage_offset())
+        one.__class__ = Ids
+        start = x.storage_offset() - base.storage_offset()
+        own = shadow if one is base else shadow.as_strided(x.shape, x.stride(), start)
         one.conserva_shadow, one.conserva_origin = own, origin  # type: ignore[attr-defined]
         inputs.made.append(weakref.ref(one))  # type: ignore[arg-type]
 
@@ -340,61 +353,8 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
 
 
 def _works_in_place(name: str) -> bool:
-    return name == "__setitem__" or (name.startswith("__i") and name in _IN_PLACE) or (
-        name.endswith("_") and not name.endswith("__")
+    return (
+        name == "__setitem__"
+        or (name.startswith("__i") and name in IN_PLACE)
+        or (name.endswith("_") and not name.endswith("__"))
     )
-
-
-_IN_PLACE = {f"__i{name}__" for name in "add sub mul floordiv mod and or xor lshift rshift truediv pow div".split()}
-
-_FLOAT_CASTS = set("float double half bfloat16".split())
-_CASTS = set("to long int short char byte type type_as cpu cuda".split())
-
-_MOVES = set(
-    """view reshape view_as reshape_as clone contiguous expand expand_as repeat tile flip fliplr flipud roll unsqueeze
-    squeeze transpose permute movedim moveaxis swapaxes swapdims t narrow select split split_with_sizes tensor_split
-    chunk unbind unfold flatten unflatten ravel __getitem__ index_select gather take take_along_dim repeat_interleave
-    masked_select diagonal diag_embed rot90 detach alias as_strided broadcast_to atleast_1d atleast_2d adjoint
-    unsafe_chunk unsafe_split hsplit vsplit data pin_memory narrow_copy tril_indices __iter__ __reversed__""".split()
-)
-"""Calls whose result holds elements of their first argument, or of a table of integers that ids are an index into."""
-
-_RESHAPED_IN_PLACE = set("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_ detach_ as_strided_".split())
-
-_CONCATENATIONS = set("cat concat concatenate stack hstack vstack dstack column_stack row_stack".split())
-
-_VALUE_NAMES = ("tensors", "input", "self", "other", "value", "values", "src", "source")
-
-_OUT_OF_PLACE_JOINS = {
-    **dict.fromkeys(_CONCATENATIONS, (0,)),
-    "where": (0, 1, 2),
-    "pad": (0,),
-    "masked_fill": (0, 2),
-    "index_put": (0, 2),
-    "index_fill": (0, 3),
-    "index_copy": (0, 3),
-    "scatter": (0, 3),
-    "masked_scatter": (0, 2),
-    "select_scatter": (0, 1),
-    "slice_scatter": (0, 1),
-    "fill": (0, 1),
-    "copy": (0, 1),
-    "zero": (0,),
-}
-
-_JOINS: dict[str, tuple[int, ...]] = {
-    **_OUT_OF_PLACE_JOINS,
-    **{f"{name}_": places for name, places in _OUT_OF_PLACE_JOINS.items()},
-    "__setitem__": (0, 2),
-}
-"""Calls that put elements beside or in the place of others, and which of their arguments hold elements."""
-
-_ELEMENTWISE = set(
-    """add sub subtract rsub mul multiply remainder fmod mod floor_divide floordiv div divide clamp clamp_min clamp_max
-    clip minimum maximum fmin fmax bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift and or xor lshift
-    rshift bitwise_right_shift neg negative abs absolute square pow positive sign radd rmul rfloordiv rmod rand ror rxor
-    nan_to_num""".split()
-)
-"""Arithmetic that makes another number of each element: with constants, a matter of that element alone."""
-
-_FRESH = set("zeros_like ones_like full_like empty_like rand_like randn_like randint_like numel size".split())

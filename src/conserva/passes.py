@@ -23,6 +23,7 @@ from .operations.live import in_float32
 from .positions import only_explained
 from .propagation import Propagation
 from .rules import RuleSet
+from .sample_rows import Batched
 from .sources import Sources
 from .targets import Target, classes_of
 from .weighing import weigh
@@ -101,7 +102,8 @@ class Pass:
         inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
         sources = Sources(self.modules, features, len(inside) < len(self.places), inside, call.candidates())
         books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_books else None
-        context = Propagation(self.rules, books, sources)
+        kind = Propagation if books is None or samples == 1 else Batched
+        context = kind(self.rules, books, sources)
         context.is_lean = self.plan is not None
         if self.plan is not None:
             context.keeper = Keeper(self.plan, device_of(self.model, call))
@@ -145,7 +147,9 @@ class Pass:
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
             last = scale == scales[-1]
-            grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=keep or check or not last)
+            grads = context.gradient(
+                in_float32(number).sum() * scale, list(shown.values()), keep=keep or check or not last
+            )
             values = {
                 name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)

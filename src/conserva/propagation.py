@@ -20,7 +20,6 @@ from .operations.elementwise import Functions, forget_trail
 from .operations.live import live, untouched
 from .operations.lookup import call_with_ids, has_ids
 from .rules import RuleSet, rule_set
-from .sample_rows import keeps_rows
 
 if TYPE_CHECKING:
     from .ledger import Books
@@ -78,12 +77,6 @@ class Propagation(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        out = self._read(func, types, args, kwargs)
-        if self.books is not None and self.books.follows_rows and not keeps_rows(func, args, kwargs or {}, out):
-            self.books.in_doubt = True
-        return out
-
-    def _read(self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
         if kwargs and kwargs.get("generator") is not None:
             self.generators.add(kwargs["generator"])

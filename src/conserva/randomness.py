@@ -1,8 +1,8 @@
 """Random numbers that a model draws: what differs from call to call has no explanation.
 
-Seen are the default generators of torch, on the CPU and on CUDA devices, Python's `random` and numpy's global generator,
-by their states before and after the forward pass, and generators that are passed on to torch as `generator=`. Not seen
-are generators of numpy's newer kind, `numpy.random.default_rng()`, and those of other libraries.
+Seen are the default generators of torch, on the CPU and on CUDA devices, Python's `random` and numpy's global
+generator, by their states before and after the forward pass, and generators that are passed on to torch as
+`generator=`. Not seen are generators of numpy's newer kind, `numpy.random.default_rng()`, and those of other libraries.
 
 A model may draw numbers and make no use of them, as some do that drop layers in training. So where one draws, it is run
 twice more, and refused only if the two answers differ.
@@ -64,12 +64,15 @@ class Draws:
 
 def draws_now() -> Draws | None:
     """Return the states of all generators; nothing while a CUDA graph is captured, when they cannot be read."""
-    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    capturing = _has_cuda() and torch.cuda.is_current_stream_capturing()
     return None if capturing else Draws()
 
 
 def refuse_random(
-    model: nn.Module, before: Draws | None, generators: Iterable[torch.Generator], answer: Callable[[], Iterable[Tensor]]
+    model: nn.Module,
+    before: Draws | None,
+    generators: Iterable[torch.Generator],
+    answer: Callable[[], Iterable[Tensor]],
 ) -> None:
     """Raise if a model drew random numbers since `before`, or from these generators, and its answers differ for it."""
     generators = list(generators)
@@ -85,16 +88,16 @@ def refuse_random(
     where = names.get(watch.module) if watch.module is not None else None
     raise Error(
         f"The model gives another answer each time it is called: {watch.call or 'numbers'} "
-        f"draws at random{f' in module {where!r}' if where else ''}. Call model.eval() if it is being trained; where the "
-        "numbers are an argument of the model, as noise= is of ViTMAE's, pass them."
+        f"draws at random{f' in module {where!r}' if where else ''}. Call model.eval() if it is being trained; where "
+        "the numbers are an argument of the model, as noise= is of ViTMAE's, pass them."
     )
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the first call that moves a generator, and the module that made it."""
 
     def __init__(self, generators: Iterable[torch.Generator]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.call, self.module = "", None  # type: tuple[str, nn.Module | None]
         self._generators = list(generators)
         self._before = Draws(self._generators)
@@ -109,12 +112,16 @@ class _Watch(TorchDispatchMode):
         return out
 
     def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
         self.call = self.call or self._before.who_moved()
 
 
+def _has_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 def _on_devices() -> tuple[torch.Generator, ...]:
-    return tuple(torch.cuda.default_generators) if torch.cuda.is_initialized() else ()
+    return tuple(torch.cuda.default_generators) if _has_cuda() else ()
 
 
 def _numpy_state() -> bytes:

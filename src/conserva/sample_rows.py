@@ -9,9 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from .operations.live import live
+from .propagation import Propagation
+
+
+class Batched(Propagation):
+    """A rule set at work on several samples, whose place in every tensor is followed."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = super().__torch_function__(func, types, args, kwargs)
+        if self.books is not None and self.books.follows_rows and not keeps_rows(func, args, kwargs or {}, out):
+            self.books.in_doubt = True
+        return out
 
 
 def keeps_rows(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
@@ -20,14 +33,14 @@ def keeps_rows(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     if name == "arange" and isinstance(out, Tensor) and len(args) == 1:
         out.__dict__["conserva_counts"] = True  # `x[torch.arange(len(x)), i]` picks one of each sample
         return True
-    given = [x for x in _flat((*args, *kwargs.values())) if live(x)]
+    given = [x for x in _flat((*args, *kwargs.values())) if live(x) and not isinstance(x, nn.Parameter)]
     outs = [x for x in _flat((out,)) if live(x)]
     if name.startswith("__i") or not name.endswith("__"):
         name = name.rstrip("_") if not name.startswith("__") else name
-    if not outs and name != "__setitem__" or name in _HARMLESS:
+    if (not outs and name != "__setitem__") or name in _HARMLESS:
         return True
     if not given:
-        return name in _LOOK_UPS
+        return name in _LOOK_UPS or not outs
     if name in _RESHAPING:
         return True
     if any(not x.dim() or not y.dim() or x.shape[0] != y.shape[0] for x in given for y in outs):
@@ -35,7 +48,7 @@ def keeps_rows(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     if name in _ELEMENTWISE:
         return all(x.dim() == y.dim() for x in given for y in outs)
     if name in _MATRIX_PRODUCTS:
-        return live(args[0]) or given[0].dim() > 2
+        return given[0] is args[0] or given[0].dim() > 2
     if name in _MOVING:
         return given[0].stride(0) == outs[0].stride(0)
     if name in _ALONG_AXIS:
@@ -75,7 +88,9 @@ def _first_letters_stay(args: Sequence[Any]) -> bool:
     equation, *operands = args
     names, _, result = equation.replace(" ", "").partition("->")
     return all(
-        name[:1] == result[:1] for name, x in zip(names.split(","), _flat(operands), strict=True) if live(x)
+        name[:1] == result[:1]
+        for name, x in zip(names.split(","), _flat(operands), strict=True)
+        if live(x) and not isinstance(x, nn.Parameter)
     )
 
 
@@ -106,9 +121,13 @@ _ROW_BY_ROW = _words(
 )
 _ALONG_AXIS = {
     **dict.fromkeys(
-        """softmax log_softmax sum mean amax amin var std cumsum logsumexp norm max min unbind cat concat concatenate
-        stack select flip roll narrow argmax""".split(), 1),
-    **dict.fromkeys("split chunk split_with_sizes".split(), 2),
-    "roll": 2,
-}  # fmt: skip
-_DEFAULT = {name: 0 for name in "unbind cat concat concatenate stack split chunk split_with_sizes".split()}
+        _words(
+            """softmax log_softmax sum mean amax amin var std cumsum logsumexp norm max min unbind cat concat
+            concatenate stack select flip narrow argmax"""
+        ),
+        1,
+    ),
+    **dict.fromkeys(_words("split chunk split_with_sizes roll"), 2),
+}
+"""Calls that work along an axis, and which of their arguments tells which."""
+_DEFAULT = dict.fromkeys(_words("unbind cat concat concatenate stack split chunk split_with_sizes"), 0)

@@ -83,8 +83,8 @@ class Sources:
             return rows
         if origin.changed:
             raise Error(
-                f"{' and '.join(names)}: its ids are changed by {origin.changed} before they are looked up, so it is not "
-                "known which of them each row stands for. Name the module that turns ids into numbers: at='...'."
+                f"{' and '.join(names)}: its ids are changed by {origin.changed} before they are looked up, so it is "
+                "not known which of them each row stands for. Name the module that turns ids into numbers: at='...'."
             )
         if shadow is None and self._ids.is_whole(ids):
             return self._land(names[0], rows, None)
@@ -108,7 +108,9 @@ class Sources:
     def _land(self, name: str, rows: Tensor, shadow: Tensor | None) -> Tensor:
         """Return rows as a leaf of an input, and remember which row stands for which element."""
         leaf = self._add_leaf(name, rows)
-        self._landings[list(self.leaves)[-1]] = _Landing(name, self._ids.given[name].shape, self._ids.start(name), shadow)
+        self._landings[list(self.leaves)[-1]] = _Landing(
+            name, self._ids.given[name].shape, self._ids.start(name), shadow
+        )
         return leaf
 
     def placed(self, place: str, relevance: Tensor) -> Tensor:

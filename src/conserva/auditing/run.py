@@ -104,6 +104,8 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
     norms: list[NormRecord] = []
     with watching(modules, norms):
         _, (number,) = forward(model, call, sources, auditor, [target])
+    if books.in_doubt:
+        raise Unbatchable
     nodes = census.check_reached(model, [number], rules, auditor.coverage, ())
     if rules.attention != "freeze":
         census.cancel_inside_softmax(nodes, books)

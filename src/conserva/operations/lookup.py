@@ -125,12 +125,11 @@ def _is_whole(entry: Any) -> bool:
 def _bag(context: Propagation, input: Any, weight: Any, offsets: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Read `embedding_bag`: its rows are looked up first, and then put into bags."""
     named = dict(zip(_BAG, args, strict=False)) | kwargs
-    if type(weight) is Ids:  # as torch's own function takes them
-        input, weight = weight, input
-    if type(input) is not Ids or named.get("padding_idx") is not None or named.get("max_norm") is not None:
+    ids, table = (weight, input) if type(weight) is Ids else (input, weight)  # torch's own takes the table first
+    if type(ids) is not Ids or named.get("padding_idx") is not None or named.get("max_norm") is not None:
         raise Error("embedding_bag with padding_idx or max_norm is not read: use an embedding and a sum or a mean.")
-    rows = _explained(context, LookUp(weight, input), F.embedding(plain(input), weight))
-    each = torch.arange(input.numel(), device=rows.device).view(input.shape)
+    rows = _explained(context, LookUp(table, ids), F.embedding(plain(ids), table))
+    each = torch.arange(ids.numel(), device=rows.device).view(ids.shape)
     return F.embedding_bag(each, rows.reshape(-1, rows.shape[-1]), plain(offsets), **named)
 
 
