@@ -18,8 +18,10 @@ def refuse_unknown_leaves(nodes: Sequence[Any], known: Collection[Tensor], modul
     """
     explained = {id(x) for x in known}
     for node in nodes:
-        leaf = getattr(node, "variable", None)
-        if leaf is None or id(leaf) in explained or isinstance(leaf, nn.Parameter):
+        if type(node).__name__ != "AccumulateGrad":
+            continue
+        leaf = node.variable
+        if id(leaf) in explained or isinstance(leaf, nn.Parameter):
             continue
         raise NotApplicable(
             f"{_described(leaf, modules)} requires a gradient and is no nn.Parameter, so a part of the "

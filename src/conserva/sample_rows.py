@@ -6,6 +6,7 @@ lie, by shapes, but that is then checked: see `Books.in_doubt`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,35 +30,44 @@ class Batched(Propagation):
 
 def keeps_rows(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
     """Tell whether a call surely left the rows of every sample where they were."""
-    name = getattr(function, "__name__", "").split(".")[0]
-    if name == "arange" and isinstance(out, Tensor) and len(args) == 1:
-        out.__dict__["conserva_counts"] = True  # `x[torch.arange(len(x)), i]` picks one of each sample
+    name = _name(function)
+    if name in _SAFE:  # as most calls are
         return True
-    given = [x for x in _flat((*args, *kwargs.values())) if live(x) and not isinstance(x, nn.Parameter)]
-    outs = [x for x in _flat((out,)) if live(x)]
-    if name.startswith("__i") or not name.endswith("__"):
-        name = name.rstrip("_") if not name.startswith("__") else name
-    if (not outs and name != "__setitem__") or name in _HARMLESS:
+    if name == "arange":
+        if isinstance(out, Tensor) and len(args) == 1:
+            out.__dict__["conserva_counts"] = True  # `x[torch.arange(len(x)), i]` picks one of each sample
+        return True
+    given = [x for x in _flat((*args, *kwargs.values()) if kwargs else args) if type(x) is Tensor and x.requires_grad]
+    outs = [out] if type(out) is Tensor else _flat(out) if isinstance(out, (list, tuple)) else []
+    outs = [x for x in outs if isinstance(x, Tensor) and x.requires_grad]
+    if not outs and name != "__setitem__":
         return True
     if not given:
         return name in _LOOK_UPS or not outs
-    if name in _RESHAPING:
-        return True
-    if any(not x.dim() or not y.dim() or x.shape[0] != y.shape[0] for x in given for y in outs):
-        return False
+    first = given[0]
+    for x in (*given, *outs):
+        if not x.dim() or x.shape[0] != first.shape[0]:
+            return False
     if name in _ELEMENTWISE:
-        return all(x.dim() == y.dim() for x in given for y in outs)
+        return all(x.dim() == first.dim() for x in (*given, *outs))
     if name in _MATRIX_PRODUCTS:
-        return given[0] is args[0] or given[0].dim() > 2
+        return first is args[0] or first.dim() > 2
     if name in _MOVING:
-        return given[0].stride(0) == outs[0].stride(0)
+        return first.stride(0) == outs[0].stride(0)
     if name in _ALONG_AXIS:
-        return _along_another_axis(name, args, kwargs, given[0].dim())
+        return _along_another_axis(name, args, kwargs, first.dim())
     if name in ("__getitem__", "__setitem__"):
-        return _leaves_first_axis(args[1], given[0])
+        return _leaves_first_axis(args[1], first)
     if name == "einsum":
         return _first_letters_stay(args)
     return name in _ROW_BY_ROW
+
+
+@functools.lru_cache(maxsize=1024)
+def _name(function: Callable[..., Any]) -> str:
+    """Return the name of a call, without the mark of one that works in place."""
+    name = str(getattr(function, "__name__", "")).split(".")[0]  # aten overloads are called "add.Tensor"
+    return name if name.startswith("__") else name.rstrip("_")
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
@@ -105,6 +115,7 @@ _RESHAPING = _words(
     detach unsqueeze squeeze alias"""
 )
 """Calls that keep the order in which numbers are counted."""
+_SAFE = _HARMLESS | _RESHAPING
 _ELEMENTWISE = _words(
     """add __add__ __radd__ __iadd__ sub subtract __sub__ __rsub__ __isub__ rsub mul multiply __mul__ __rmul__ __imul__
     div divide true_divide __truediv__ __itruediv__ __rtruediv__ neg negative __neg__ pow __pow__ square sqrt rsqrt exp
