@@ -401,6 +401,21 @@ class Keeps(HandWritten):
         return super().forward(ids), ids.flip(1)
 
 
+def chosen_by_word(m: Body, ids: Tensor) -> Tensor:
+    """Experts by word, as hashes choose them, with weights that depend on the context and are frozen."""
+    x = m.words(ids)
+    weights = torch.softmax(m.inner(x), -1)
+    expert = torch.arange(40)[ids] % 8
+    return x * weights.gather(-1, expert[..., None])
+
+
+def test_what_the_model_computed_is_no_table() -> None:
+    model = Body(chosen_by_word).double().eval()
+    result = conserva.relevance(model, torch.randint(8, 40, (2, 6)), 1, rules="exact")
+    assert list(result.values) == ["ids"]
+    assert result.ledger.gap.abs().max() < 1e-10
+
+
 def test_nothing_of_the_tracking_stays_behind() -> None:
     model, ids = shake(Keeps()), torch.randint(0, 50, (2, 5))
     seen: list[Any] = []

@@ -33,7 +33,7 @@ class Draws:
 
     def __init__(self, generators: Iterable[torch.Generator] = ()) -> None:
         self._generators = [torch.default_generator, *_on_devices(), *generators]
-        self._states = [one.get_state() for one in self._generators]
+        self._states = [_bytes(one) for one in self._generators]
         self._python, self._numpy = random.getstate(), _numpy_state()
 
     def has_moved(self) -> bool:
@@ -43,7 +43,7 @@ class Draws:
     def who_moved(self) -> str:
         """Return which generator numbers were drawn from since, if any."""
         pairs = zip(self._generators, self._states, strict=True)
-        if any(not torch.equal(one.get_state(), state) for one, state in pairs):
+        if any(_bytes(one) != state for one, state in pairs):
             return "torch"
         if random.getstate() != self._python:
             return "Python's random"
@@ -57,7 +57,7 @@ class Draws:
             yield
         finally:
             for one, state in zip(self._generators, self._states, strict=True):
-                one.set_state(state)
+                one.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
             random.setstate(self._python)
             np.random.set_state(numpy)
 
@@ -114,6 +114,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
         self.call = self.call or self._before.who_moved()
+
+
+def _bytes(generator: torch.Generator) -> bytes:
+    """Return the state of a generator, which is on the host for every device: no device is waited for."""
+    state = generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def _has_cuda() -> bool:

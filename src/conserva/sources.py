@@ -43,6 +43,7 @@ class Sources:
         self._tables = _word_tables(modules) if inputs else set()
         self._modules = _chosen(modules, places)
         self._named = set(places)
+        self._all, self._kept = modules, None  # type: Mapping[str, nn.Module], set[int] | None
         given = {**self._candidates, **self._features}
         self._ids = Inputs({name: x for name, x in given.items() if not x.is_floating_point()})
         self._landings: dict[str, _Landing] = {}
@@ -61,6 +62,15 @@ class Sources:
     def close(self) -> None:
         """Let nothing of the ids' tracking stay behind."""
         self._ids.close()
+
+    def keeps(self, table: Tensor) -> bool:
+        """Tell whether a tensor is a parameter or a buffer of the model, or a part of one."""
+        if self._kept is None:
+            held = [
+                x for module in self._all.values() for x in (*module._parameters.values(), *module._buffers.values())
+            ]
+            self._kept = {x.untyped_storage().data_ptr() for x in held if x is not None}
+        return table.untyped_storage().data_ptr() in self._kept
 
     def explains(self, ids: Ids, table: Tensor | None = None) -> list[str]:
         """Return the explained inputs that ids come from: of candidates, those that are looked up in such a table."""

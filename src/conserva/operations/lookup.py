@@ -43,8 +43,8 @@ def call_with_ids(
     name = getattr(function, "__name__", "")
     if name == "embedding_bag":
         return _bag(context, *args, **kwargs)
-    found = _look_up(name, args, kwargs)
-    if found is not None and found.table.is_floating_point() and not live(found.table):
+    found = _look_up(context, name, args, kwargs)
+    if found is not None:
         rows = function(*plain(args), **{key: plain(x) for key, x in kwargs.items()})
         return _explained(context, found, rows)
     if any(map(live, args)) or any(map(live, kwargs.values())):
@@ -66,15 +66,20 @@ def _explained(context: Propagation, found: LookUp, rows: Tensor) -> Tensor:
     return out
 
 
-def _look_up(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LookUp | None:
-    """Return what a call looks up, if it is a look-up by `Ids`."""
+def _look_up(context: Propagation, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LookUp | None:
+    """Return what a call looks up, if it is a look-up by `Ids` in a table of numbers."""
     if name == "embedding":  # of torch.nn.functional: ids, table; of torch: table, ids
         a, b, *_ = (*args, *(kwargs[key] for key in ("input", "weight", "indices") if key in kwargs))
-        return LookUp(b, a) if type(a) is Ids else LookUp(a, b)
+        found = LookUp(b, a) if type(a) is Ids else LookUp(a, b)
+        return found if _is_table(found.table) else None
     if name in _MATRIX_PRODUCTS and len(args) == 2 and _of_one_hot(args[0]) is not None:
         ids = _of_one_hot(args[0])
-        return LookUp(args[1], ids) if ids is not None and isinstance(args[1], Tensor) else None
-    if name not in _INDEXING or type(args[0]) is Ids or not isinstance(args[0], Tensor):
+        return LookUp(args[1], ids) if ids is not None and _is_table(args[1]) else None
+    if name not in _INDEXING or not _is_table(args[0]):
+        return None
+    assert context.sources is not None
+    # What the model computed is indexed too, as weights of experts are: only what it keeps is a table.
+    if context.parameter_of(args[0]) is None and not context.sources.keeps(args[0]):
         return None
     table, *rest = (*args, *(kwargs[key] for key in ("dim", "index", "indices") if key in kwargs))
     if name == "__getitem__":
@@ -86,6 +91,10 @@ def _look_up(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Loo
         dim = next(one for one in rest if isinstance(one, int)) % table.dim()
         return LookUp(table, ids, None if dim == 0 else lambda shadow, shape: _along(shadow, dim, shape))
     return LookUp(table, ids)  # an element of the result for each of the ids
+
+
+def _is_table(x: Any) -> bool:
+    return isinstance(x, Tensor) and type(x) is not Ids and x.is_floating_point() and not live(x)
 
 
 def _along(shadow: Tensor, dim: int, shape: torch.Size) -> Tensor:
