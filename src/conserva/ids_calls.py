@@ -49,7 +49,7 @@ JOINS: dict[str, tuple[int, ...]] = {
     **{f"{name}_": places for name, places in _OUT_OF_PLACE_JOINS.items()},
     "__setitem__": (0, 2),
 }
-"""Calls that put elements beside or in the place of others, and which of their arguments hold elements."""
+"""Calls that put elements beside or in the place of other elements, and which of their arguments hold elements."""
 
 ELEMENTWISE = _words(
     """add sub subtract rsub mul multiply remainder fmod mod floor_divide floordiv div divide clamp clamp_min clamp_max
