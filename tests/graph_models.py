@@ -125,6 +125,7 @@ MODELS: dict[str, Callable[[str], nn.Module]] = {
 WITH_IDS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "one table": (lambda: Dense("graph", OneTable()), "inputs"),
     "a table for each": (lambda: Dense("graph", Columns()), "features"),
+    "a table for each, at its inputs": (lambda: Dense("graph", Columns()), "inputs"),
     "Graphormer": (lambda: SparseGraphormer(small(node_values=9)), "inputs"),
     "Graphormer's tokens": (lambda: SparseGraphormer(small(node_values=9)), "graphormer.tokens"),
 }

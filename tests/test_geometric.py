@@ -31,7 +31,6 @@ from graph_models import (
     PAIR,
     PATH,
     WITH_IDS,
-    Columns,
     Dense,
     Ending,
     OneTable,
@@ -279,7 +278,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: explainer(Dense("graph", OneTable()), node_mask_type="attributes")(IDS[:5], PATH),
         r"node_mask_type='attributes' with x in torch.int64",
     ),
-    "columns of ids": (lambda: explainer(Dense("graph", Columns()))(IDS[:5], PATH), "x does not reach.*at='...'"),
     "a dict": (
         lambda: explainer(Gin()).algorithm(Gin(), {"a": X}, PATH, target=torch.tensor([0])),
         "x is dict",

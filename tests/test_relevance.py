@@ -275,7 +275,7 @@ def test_ids_that_the_model_copies_or_pads_are_inputs_and_its_own_prompt_is_not(
     model = shake(Prompted().double())
     result = conserva.relevance(model, {"input_ids": torch.randint(0, 50, (2, 4))}, 1, rules="exact")
     assert list(result.values) == ["input_ids"]
-    assert result.scores().shape == (2, 5)
+    assert result.scores().shape == (2, 4)
     assert result.ledger.positions.abs().min() > 1e-6
     assert result.ledger.gap.abs().max() < 1e-12
 

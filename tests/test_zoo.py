@@ -17,7 +17,6 @@ from conserva.targets import scores_of
 
 REFUSED = {
     "bloom": "its GELU is an autograd function of its own; `trusted=['GeLUFunction']` with `ah+ln` works",
-    "canine": "it hashes characters instead of looking ids up; `at='*char_embeddings'` works",
     "nemotron3_5_asr": "its decoder is an LSTM",
     "nemotron_asr_streaming": "its decoder is an LSTM",
     "parakeet_rnnt": "its decoder is an LSTM",

@@ -12,7 +12,7 @@ from typing import overload
 
 from torch import nn
 
-_MODULE_CALL = nn.Module._call_impl.__code__
+MODULE_CALL = nn.Module._call_impl.__code__
 
 
 CONSTANT = "constant"
@@ -29,7 +29,7 @@ def calling_module(above: int = 1) -> nn.Module | None:
     """
     frame: FrameType | None = sys._getframe(above)
     while frame is not None:
-        if frame.f_code is _MODULE_CALL:
+        if frame.f_code is MODULE_CALL:
             return frame.f_locals["self"]  # type: ignore[no-any-return]
         frame = frame.f_back
     return None

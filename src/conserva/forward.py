@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checks
+from . import checks, compiled
 from .diagnosis import first_bad_module
 from .errors import Error
 from .inputs import Inputs
 from .packed import biases_in_sight
 from .propagation import Propagation
+from .randomness import draws_now, refuse_random
 from .sources import Sources
 from .targets import Target, labels_of, read_target
 
@@ -28,12 +29,25 @@ def forward(
     """Run the model in the context; return its output, and the numbers of each target, finite and reached."""
     # Classes in a tensor are read before the model is at work, not after: whoever reads waits for all there is to do.
     wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
-    opened = call.replaced(sources.open_inputs())
-    with biases_in_sight(model.modules()), sources.watching(), context:
-        output = opened.run(model)
+    opened, before = call.replaced(sources.open_inputs()), draws_now()
+    try:
+        with biases_in_sight(model.modules()), sources.watching(), context:
+            output = opened.run(model)
+    except Exception as error:
+        if found := compiled.refusal(model, error):
+            raise found from error
+        raise
+    finally:
+        sources.close()
     labels, samples = labels_of(model), call.samples()
     numbers = [read_target(output, target, labels, samples) for target in wanted]
     _check(model, call, sources, context, numbers)
+
+    def answer() -> list[Tensor]:
+        plain = call.run(model)
+        return [read_target(plain, target, labels, samples) for target in wanted]
+
+    refuse_random(model, before, context.generators, answer)
     return output, numbers
 
 

@@ -33,6 +33,8 @@ class Inputs:
             args, kwargs = (), dict(given)
         else:
             args, kwargs = (given if isinstance(given, tuple) else (given,)), {}
+        # Whatever a user's tensors were made from has no part in the explanation.
+        args, kwargs = tuple(map(_detached, args)), {name: _detached(x) for name, x in kwargs.items()}
         if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
         names = [*(parameters_of(model) if args else ()), *map(str, range(len(args)))]
@@ -44,17 +46,37 @@ class Inputs:
         """What the model calls the first argument that is given without a name."""
         return self.names[0]
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """All arguments by name."""
+        return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
+
     def features(self) -> dict[str, Tensor]:
-        """Return what is to be explained: token ids, and numbers that are no mask."""
-        found = {name: x for name, x in self.kwargs.items() if _is_feature(name, x, self.main)}
-        if self.args and isinstance(self.args[0], Tensor):
-            found = {self.first: self.args[0], **found}
+        """Return what is to be explained: token ids, and numbers that are no mask.
+
+        Of arguments without a name these are the first, and all numbers; ids by name are those called `input_ids` or
+        the model's main input. If there are none, the candidates are meant.
+        """
+        found = self._required() or self.candidates()
         if not found:
             raise Error(
                 f"inputs has {', '.join(map(repr, self.kwargs))}, none of which is known as something to explain: "
                 "name token ids 'input_ids', or pass them as the first positional argument."
             )
         return found
+
+    def candidates(self) -> dict[str, Tensor]:
+        """Return the integers that are to be explained if the model looks them up in a table."""
+        required = self._required()
+        return {name: x for name, x in self.named.items() if name not in required and _is_candidate(name, x)}
+
+    def _required(self) -> dict[str, Tensor]:
+        first = self.first if self.args else ""
+        return {
+            name: x
+            for name, x in self.named.items()
+            if isinstance(x, Tensor) and (name == first or _is_feature(name, x, self.main))
+        }
 
     def samples(self) -> int:
         """Return how many samples there are; all features must agree, unless there is just one."""
@@ -74,7 +96,7 @@ class Inputs:
 
     def replaced(self, features: Mapping[str, Tensor]) -> Inputs:
         """Return the same call with some features put in anew."""
-        args = tuple(features.get(self.first, arg) if i == 0 else arg for i, arg in enumerate(self.args))
+        args = tuple(features.get(name, arg) for name, arg in zip(self.names, self.args, strict=True))
         return replace(self, args=args, kwargs={k: features.get(k, v) for k, v in self.kwargs.items()})
 
     def with_(self, **kwargs: Any) -> Inputs:
@@ -127,9 +149,22 @@ def _parameters(function: Callable[..., Any], bound: int) -> Mapping[str, inspec
     return dict(list(inspect.signature(function).parameters.items())[bound:])
 
 
-def _is_feature(name: str, value: object, main: str) -> bool:
-    if not isinstance(value, Tensor):
-        return False
-    if value.is_floating_point():
+def _detached(x: Any) -> Any:
+    return x.detach() if isinstance(x, Tensor) and x.requires_grad else x
+
+
+def _is_feature(name: str, x: Tensor, main: str) -> bool:
+    if x.is_floating_point():
         return not name.endswith(("mask", "labels"))
-    return value.dtype in (torch.int64, torch.int32) and (name.endswith("input_ids") or name == main)
+    return x.dtype in _IDS and (name.endswith("input_ids") or name == main)
+
+
+def _is_candidate(name: str, x: object) -> bool:
+    return isinstance(x, Tensor) and x.dtype in _IDS and not name.endswith(_SOMETHING_ELSE)
+
+
+_IDS = (torch.int64, torch.int32)
+_SOMETHING_ELSE = (
+    "mask", "position_ids", "positions", "position", "type_ids", "segment_ids", "segments", "lengths", "length", "lens",
+)  # fmt: skip
+"""How integers are called that are not looked up as words are, whatever table they are looked up in."""

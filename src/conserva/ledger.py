@@ -127,8 +127,14 @@ class Books:
         self._owned = owned  # ids of parameters whose owner is known: of these nobody asks which module was at work
         self.samples_moved = batch_dim != 0
         self.rows_shuffled = False
+        self.in_doubt = samples > 1 and batch_dim != 0  # whether where the samples lie has to be checked
         self.entries: list[Entry] = []
         self.nodes: list[Any] = []  # where in the graph each entry stands; kept here, for an entry hangs on its node
+
+    @property
+    def follows_rows(self) -> bool:
+        """Whether there are several samples, which so far surely lie one after the other."""
+        return self.samples > 1 and not self.in_doubt
 
     def book(
         self,
@@ -226,6 +232,12 @@ class Books:
         for owner, its in _grouped([met[i][1] for i in order], rows.unbind()).items():
             shares[owner] = its[0] if len(its) == 1 else torch.stack(its).sum(0)
         return Ledger(output, inputs, rows[sum(kinds) :].sum(0), rows[: sum(kinds)].sum(0), shares)
+
+
+def powers_of_two(samples: int, like: Tensor) -> Tensor:
+    """Return a factor for each sample that rounds nothing; samples side by side have different ones."""
+    numbers = torch.arange(samples, device=like.device)
+    return torch.exp2(-((numbers + numbers // 4) % 4).to(like))
 
 
 def owners_of(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:

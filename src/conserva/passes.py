@@ -14,19 +14,24 @@ from . import checks, witness
 from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
+from .graph_leaves import refuse_unknown_leaves
 from .inputs import Inputs, parameters_of
-from .ledger import Books, Ledger, Unbatchable, owners_of
+from .ledger import Books, Ledger, Unbatchable, owners_of, powers_of_two
 from .memory import WHOLE, Keeper, Plan, leanest
 from .operations.gated import was_passed_by
 from .operations.live import in_float32
 from .positions import only_explained
 from .propagation import Propagation
 from .rules import RuleSet
+from .sample_rows import Batched
 from .sources import Sources
 from .targets import Target, classes_of
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
+
+TOLERANCE = 1e-3
+"""How much shares may differ that are the same but for rounding."""
 
 HALF_SCALES = (256.0, 1.0)
 """Half precision loses gradients below 6e-8, so they travel scaled; one that overflows is tried as it is."""
@@ -94,9 +99,10 @@ class Pass:
     def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
         features, samples = call.features(), call.samples()
         inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
-        sources = Sources(self.modules, features, len(inside) < len(self.places), inside)
+        sources = Sources(self.modules, features, len(inside) < len(self.places), inside, call.candidates())
         books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_books else None
-        context = Propagation(self.rules, books, sources)
+        kind = Propagation if books is None or samples == 1 else Batched
+        context = kind(self.rules, books, sources)
         context.is_lean = self.plan is not None
         if self.plan is not None:
             context.keeper = Keeper(self.plan, device_of(self.model, call))
@@ -106,6 +112,7 @@ class Pass:
 
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = self._checked(call, targets, numbers, context)
+        refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules)
         if books is not None and self.rules.attention != "freeze":
             witness.cancel_inside_softmax(nodes, context, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
@@ -130,7 +137,7 @@ class Pass:
             return witness.check(self.model, numbers, context, self.trusted)
         except witness.Refused:
             inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
-            sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside)
+            sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside, call.candidates())
             search = Propagation(self.rules, None, sources)
             search.calls = {}
             _, again = forward(self.model, call, sources, search, targets)
@@ -147,15 +154,20 @@ class Pass:
         keep: bool,
     ) -> _Split:
         """Take one gradient and make relevance and a ledger of it."""
+        sources = cast(Sources, context.sources)
+        check = context.books is not None and context.books.in_doubt
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
             last = scale == scales[-1]
-            grads = context.gradient(in_float32(number).sum() * scale, list(shown.values()), keep=keep or not last)
+            grads = context.gradient(
+                in_float32(number).sum() * scale, list(shown.values()), keep=keep or check or not last
+            )
             values = {
                 name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)
             }
+            values = {name: sources.placed(name, value) for name, value in values.items()}
             if scale != 1:
                 values = {name: value / scale for name, value in values.items()}
             finite = checks.all_finite(list(values.values()))
@@ -169,10 +181,37 @@ class Pass:
         if context.books is not None:
             carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
             ledger = context.books.close(self.modules, output, carried.to(output), scale)
-        met, inputs = context.coverage.meetings(self.modules), cast(Sources, context.sources).inputs
+        if ledger is not None and check:
+            self._check_samples(context, number, cut, ledger, scale, keep)
+        met, inputs = context.coverage.meetings(self.modules), sources.inputs
         plan = WHOLE if context.keeper is None else context.keeper.leanest
         found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan)
         return _Split(found, finite, number.dtype)
+
+    def _check_samples(
+        self, context: Propagation, number: Tensor, cut: Mapping[str, Tensor], ledger: Ledger, scale: float, keep: bool
+    ) -> None:
+        """Take the gradient again, each sample's times a factor of its own: every share must grow by its factor.
+
+        Shapes may tell wrongly where the samples lie, and no shape tells that.
+        """
+        books, sources = context.books, cast(Sources, context.sources)
+        if books is None or (number.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return  # what is recorded was checked before
+        factors = powers_of_two(len(number), ledger.output)
+        weighted = (in_float32(number) * factors).sum() * scale
+        grads = context.gradient(weighted, list(cut.values()), keep=keep)
+        shares = [
+            _by_sample(sources.placed(name, in_float32(x.detach()) * in_float32(grad)), books)
+            for (name, x), grad in zip(cut.items(), grads, strict=True)
+            if grad is not None
+        ]
+        carried = torch.stack(shares).sum(0).to(ledger.output) / scale
+        again = books.close(self.modules, ledger.output, carried, scale)
+        once, twice = (torch.stack([one.inputs, *one.modules.values()]) for one in (ledger, again))
+        difference = (twice - once * factors).abs().amax(1)
+        if bool((difference > TOLERANCE * (once * factors).abs().amax(1)).any()):
+            raise Unbatchable
 
     def _blame(self, call: Inputs, targets: Any, where: Sequence[str], finite: Tensor, dtype: torch.dtype) -> Error:
         """Name the place nearest to the output at which the relevance is no longer finite."""

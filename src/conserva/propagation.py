@@ -16,9 +16,11 @@ from torch.overrides import TorchFunctionMode
 from .coverage import Coverage, calling_module
 from .errors import Error
 from .held import Held, with_value
+from .ids import Ids
 from .operations import READERS, is_idle
 from .operations.elementwise import Functions, Limits, Ratio, coefficient, made_beside
 from .operations.live import ScaleGradient, live, untouched
+from .operations.lookup import call_with_ids, has_ids
 from .operations.lost import made_by, pass_on, without_gradient
 from .rules import RuleSet, rule_set
 
@@ -59,6 +61,8 @@ class Propagation(TorchFunctionMode):
         """Frozen factors of another pass to use instead of this one's; see `held`."""
         self.calls: dict[Any, tuple[Any, str]] | None = None
         """Node of the graph -> the module and the call that made it, for a pass that is run to name a culprit."""
+        self.generators: set[torch.Generator] = set()
+        """Generators of random numbers that calls were given, beside torch's own."""
         self.keeper: Keeper | None = None
         self.is_lean = True  # fused attention keeps the mask as it is given, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
@@ -100,11 +104,16 @@ class Propagation(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         reader = self._readers.get(func) or self._find_reader(func)
+        if kwargs and kwargs.get("generator") is not None:
+            self.generators.add(kwargs["generator"])
         # Without gradients nothing is carried, and parameters that are moved about come back as parameters.
         if reader is untouched or self._shadowed:
             return func(*args, **kwargs) if kwargs else func(*args)
         if not torch.is_grad_enabled():
             return without_gradient(self, func, args, kwargs or {})
+        # Torch names the types of arguments, not of an index.
+        if self.sources is not None and (Ids in types if types else func is _GET_ITEM and has_ids(args[1])):
+            return self._call_with_ids(reader, func, args, kwargs or {})
         for arg in args:
             if type(arg) is Parameter:
                 args = tuple([self.constant(arg) if type(arg) is Parameter else arg for arg in args])
@@ -120,6 +129,12 @@ class Propagation(TorchFunctionMode):
         if reader is _as_it_stands or kwargs.get("out") is not None:  # where torch lets no gradient through
             return func(*args, **kwargs)
         return reader(self, func, *args, **kwargs)
+
+    def _call_with_ids(
+        self, reader: Reader, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        args = tuple([self.constant(arg) for arg in args])
+        return call_with_ids(self, reader, func, args, {name: self.constant(arg) for name, arg in kwargs.items()})
 
     def _find_reader(self, func: Callable[..., Any]) -> Reader:
         name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
@@ -231,6 +246,7 @@ class Propagation(TorchFunctionMode):
 
 
 _innermost = threading.local()
+_GET_ITEM = Tensor.__getitem__
 _TRANSPOSED = {getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
 
 

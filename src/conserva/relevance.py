@@ -73,7 +73,13 @@ def relevance(
     model
         Any PyTorch Transformer, in evaluation mode. It is not changed.
     inputs
-        What it is called with: a tokenizer's output or another mapping, a tensor, or a tuple of arguments.
+        What it is called with: a tokenizer's output or another mapping, a tensor, or a tuple of arguments. Numbers are
+        explained unless their name ends in "mask" or "labels". Of ids, the first argument without a name is, and by
+        name those that end in "input_ids" or are the model's main input. All other integers are where the model looks
+        them up: a Hugging Face model in a table of words, as T5 does with `labels`, others in any table; but not if
+        their name ends in "mask", "position_ids", "positions", "type_ids", "segments", "lengths" or the like.
+        Relevance has the shape of the input, with one axis more in `values`, however the model moves its ids before it
+        looks them up; where it makes other numbers of them, as by sorting, that is refused.
     target
         What to explain: a class index, a label, a contrast "a - b", an index tuple into a sample's output, a function
         of the output that returns a number for each sample, or None for the highest score. A list has one a sample.

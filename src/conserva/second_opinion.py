@@ -149,11 +149,12 @@ def verify(
         fixed = settled(target, call.run(model), call.samples()) if not callable(target) else target
     result = relevance(model, inputs, fixed, rules=rule_set, **how)
     held, generator = Held(), torch.Generator().manual_seed(seed)
-    ids = {name: x for name, x in call.features().items() if not x.is_floating_point()}
+    given = {**call.candidates(), **call.features()}
+    ids = {name: given[name] for name in result.inputs if not given[name].is_floating_point()}
     noting = _LookUps(list(ids.values()))
 
     def run(mode: TorchFunctionMode, given: Inputs) -> Tensor:
-        sources = Sources(modules, given.features(), True, ())
+        sources = Sources(modules, given.features(), True, (), given.candidates())
         context = Propagation(rule_set, None, sources)
         context.held = held
         with torch.inference_mode(False), torch.enable_grad(), mode:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from .errors import Error
 from .hooks import hooked
+from .ids import Ids, Inputs
 from .operations.elementwise import forget_trail
+
+if TYPE_CHECKING:
+    from .propagation import Propagation
 
 
 class Sources:
@@ -23,37 +28,111 @@ class Sources:
     """
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], features: Mapping[str, Tensor], inputs: bool, places: Sequence[str]
+        self,
+        modules: Mapping[str, nn.Module],
+        features: Mapping[str, Tensor],
+        inputs: bool,
+        places: Sequence[str],
+        candidates: Mapping[str, Tensor] | None = None,
     ) -> None:
+        """Look for features, for candidates, which are explained if they are looked up, and for modules' outputs."""
         self.leaves: dict[str, Tensor] = {}
         self.passed: dict[str, Tensor] = {}
         self._features = features if inputs else {}
+        self._candidates = (candidates or {}) if inputs else {}
         self._tables = word_tables(modules) if inputs else {}
         self._modules = _chosen(modules, places)
         self._named = set(places)
+        self._all, self._kept = modules, None  # type: Mapping[str, nn.Module], set[int] | None
+        given = {**self._candidates, **self._features}
+        self._ids = Inputs({name: x for name, x in given.items() if not x.is_floating_point()})
+        self._landings: dict[str, _Landing] = {}
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the explained inputs."""
-        return tuple(self._features)
+        used = {landing.name for landing in self._landings.values()}
+        return tuple(name for name in {**self._features, **self._candidates} if self._is_required(name) or name in used)
 
     def open_inputs(self) -> dict[str, Tensor]:
-        """Return the numbers among the explained inputs as leaves; ids become numbers when they are looked up."""
+        """Return the numbers among the explained inputs as leaves, and ids as what tells where they are looked up."""
         numbers = {name: x for name, x in self._features.items() if x.is_floating_point()}
-        return {name: self._add_leaf(name, x) for name, x in numbers.items()}
+        return {**{name: self._add_leaf(name, x) for name, x in numbers.items()}, **self._ids.opened()}
 
-    def looked_up(self, ids: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
-        """Return the rows of a table as a leaf if they stand for explained ids."""
-        given = {name: x for name, x in self._features.items() if not x.is_floating_point()}
-        found = [name for name, x in given.items() if _same_storage(ids, x)]
-        if not found and weight.data_ptr() in self._tables:
-            # The word table, asked for a copy of the ids, or for ids that the model padded or shifted.
-            # What is shorter than they are is a prompt of the model's own: a constant.
-            waiting = [name for name, x in given.items() if name not in self.leaves and ids.numel() >= x.numel()]
-            # Where there is but one answer, the ids need not be compared: that would wait for the device.
-            known = len(given) == len(waiting) == 1
-            found = waiting if known else [name for name, x in given.items() if _equal(ids, x)] or waiting
-        return self._add_leaf(found[0], rows) if found else rows
+    def close(self) -> None:
+        """Let nothing of the ids' tracking stay behind."""
+        self._ids.close()
+
+    def keeps(self, table: Tensor) -> bool:
+        """Tell whether a tensor is a parameter or a buffer of the model, or a part of one."""
+        if self._kept is None:
+            held = [
+                x for module in self._all.values() for x in (*module._parameters.values(), *module._buffers.values())
+            ]
+            self._kept = {x.untyped_storage().data_ptr() for x in held if x is not None}
+        return table.untyped_storage().data_ptr() in self._kept
+
+    def explains(self, ids: Ids, table: Tensor | None = None) -> list[str]:
+        """Return the explained inputs that ids come from: of candidates, those that are looked up in such a table."""
+        names = ids.conserva_origin.names
+        # A Hugging Face model says which of its tables are of words: others are for boxes, languages and the like.
+        fits = table is not None and (not self._tables or table.data_ptr() in self._tables)
+        return [name for name in self._ids.given if name in names and (name in self._features or fits)]
+
+    def looked_up(
+        self,
+        context: Propagation,
+        ids: Ids,
+        table: Tensor,
+        rows: Tensor,
+        shadow: Callable[[Tensor, torch.Size], Tensor] | None,
+    ) -> Tensor:
+        """Return the rows of a table, with those of explained ids as leaves; all others are constants."""
+        names, origin = self.explains(ids, table), ids.conserva_origin
+        if not names:
+            return rows
+        if origin.changed:
+            raise Error(
+                f"{' and '.join(names)}: its ids are changed by {origin.changed} before they are looked up, so it is "
+                "not known which of them each row stands for. Name the module that turns ids into numbers: at='...'."
+            )
+        if shadow is None and self._ids.is_whole(ids):
+            return self._land(names[0], rows, None)
+        with torch._C.DisableTorchFunction():
+            own = self._ids.shadow(ids)
+            # Rows may be changed in place afterwards, as the ids may.
+            own = own.clone() if shadow is None else shadow(own, rows.shape).contiguous()
+        if len(names) == len(origin.names) == 1 and not origin.mixed:
+            return self._land(names[0], rows, own)
+        out, constant = rows, torch.ones_like(own, dtype=torch.bool)
+        for name in names:
+            start = self._ids.start(name)
+            chosen = (own >= start) & (own < start + self._ids.given[name].numel())
+            constant = constant & ~chosen
+            leaf = self._land(name, rows, own)
+            out = torch.where(chosen.view(*own.shape, *[1] * (rows.dim() - own.dim())), leaf, out)
+        where = constant.view(*own.shape, *[1] * (rows.dim() - own.dim()))
+        context.book(out, rows.detach(), of=table, where=where, joined=True)
+        return out
+
+    def _land(self, name: str, rows: Tensor, shadow: Tensor | None) -> Tensor:
+        """Return rows as a leaf of an input, and remember which row stands for which element."""
+        leaf = self._add_leaf(name, rows)
+        self._landings[list(self.leaves)[-1]] = _Landing(
+            name, self._ids.given[name].shape, self._ids.start(name), shadow
+        )
+        return leaf
+
+    def placed(self, place: str, relevance: Tensor) -> Tensor:
+        """Return relevance as it belongs to an input: for ids in the input's own shape, with one axis more."""
+        landing = self._landings.get(place)
+        return relevance if landing is None else landing.placed(relevance)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether an input is looked up more than once, and not in the same order."""
+        names = [landing.name for landing in self._landings.values()]
+        return len(set(names)) < len(names) and any(one.shadow is not None for one in self._landings.values())
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
         own = x.clone() if x.is_inference() else x.detach()
@@ -63,7 +142,11 @@ class Sources:
     def missing(self) -> str:
         """Return an explained input that the model made no use of, if there is one."""
         used = {name.partition("#")[0] for name in self.leaves}
-        return next((name for name in self._features if name not in used), "")
+        missing = [name for name in self._features if name not in used]
+        return next((name for name in missing if self._is_required(name) or not used), "")
+
+    def _is_required(self, name: str) -> bool:
+        return name in self._features and name not in self._candidates
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -99,12 +182,23 @@ def _free_name(name: str, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def _same_storage(a: Tensor, b: Tensor) -> bool:
-    return a is b or (a.numel() == b.numel() and a.data_ptr() == b.data_ptr())
+@dataclass(frozen=True)
+class _Landing:
+    """Rows that stand for elements of an input, and which: those of a shadow, or all of them in their order."""
 
+    name: str
+    shape: torch.Size
+    start: int
+    shadow: Tensor | None
 
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.numel() == b.numel() and torch.equal(a.reshape(-1), b.reshape(-1))
+    def placed(self, relevance: Tensor) -> Tensor:
+        count = self.shape.numel()
+        if self.shadow is None:
+            return relevance.reshape(*self.shape, relevance.numel() // max(count, 1))
+        index = self.shadow.reshape(-1) - self.start
+        index = torch.where((index >= 0) & (index < count), index, count)  # one row more, for all others
+        rows = relevance.reshape(len(index), relevance.numel() // max(len(index), 1))
+        return rows.new_zeros(count + 1, rows.shape[1]).index_add(0, index, rows)[:count].view(*self.shape, -1)
 
 
 def word_tables(modules: Mapping[str, nn.Module]) -> dict[int, int]:

@@ -15,8 +15,8 @@ from ..ledger import Books, Entry, Unbatchable
 from ..operations import activations, arithmetic, attention, joins, linear, norms
 from ..operations.elementwise import Trail, known_trail, leave_trail
 from ..operations.live import in_float32, live, overwrite
-from ..propagation import Propagation
 from ..rules import RuleSet
+from ..sample_rows import Batched
 from . import heads
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Record:
         self.leaving = relevance if self.leaving is None else self.leaving + relevance
 
 
-class Auditor(Propagation):
+class Auditor(Batched):
     """A rule set at work, with every call that may lose relevance watched at both ends.
 
     Inputs of a call are given to it as aliases of their own, so that what flows back through this call alone is seen.

@@ -105,6 +105,8 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
     norms: list[NormRecord] = []
     with watching(modules, norms):
         _, (number,) = forward(model, call, sources, auditor, [target])
+    if books.in_doubt:
+        raise Unbatchable
     nodes = witness.check(model, [number], auditor)
     if rules.attention != "freeze":
         witness.cancel_inside_softmax(nodes, auditor, books)

@@ -151,6 +151,10 @@ class Call(Inputs):
         """Return the nodes: all else is a constant."""
         return {self.first: self.args[0]}
 
+    def candidates(self) -> dict[str, Tensor]:
+        """Return nothing: edges and the like are not explained."""
+        return {}
+
     def samples(self) -> int:
         """Return 1: rows are nodes, and a sample is what is called at once."""
         return 1

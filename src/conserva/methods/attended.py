@@ -133,6 +133,11 @@ def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
         sources = Sources(modules, call.features(), True, ())
         recorder = MapRecorder(sources, samples)
         output, (number,) = forward(model, call, sources, recorder, [target])
+        if sources.is_moved:
+            raise NotApplicable(
+                f"{type(model).__name__} looks its ids up twice, and moved the second time, as decoders do that shift "
+                "them: attention maps do not tell the two apart. relevance does (gi, ah+ln, exact, ...)."
+            )
         witness.check(model, [number], recorder)
         written = recorder.state(number.grad_fn).written
         maps = _behind(recorder.maps, written)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from .. import census, witness
 from ..errors import Error
 from ..forward import forward
+from ..ids import Ids
 from ..inputs import Inputs
 from ..ledger import Ledger
 from ..operations.live import in_float32
@@ -34,12 +35,12 @@ class _Path(Sources):
         self.ways: dict[str, Tensor] = {}
         self._start: Tensor | float = 0.0
 
-    def looked_up(self, ids: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
+    def looked_up(self, context: Propagation, ids: Ids, table: Tensor, rows: Tensor, shadow: Any) -> Tensor:
         if self.baseline is not None:
-            if not 0 <= self.baseline < weight.shape[0] and weight.data_ptr() in self._tables:
-                raise Error(f"baseline={self.baseline} is no token: the model has {weight.shape[0]}.")
-            self._start = weight[self.baseline].detach() if self.baseline < weight.shape[0] else 0.0
-        return super().looked_up(ids, weight, rows)
+            if not 0 <= self.baseline < table.shape[0] and table.data_ptr() in self._tables:
+                raise Error(f"baseline={self.baseline} is no token: the model has {table.shape[0]}.")
+            self._start = table[self.baseline].detach() if self.baseline < table.shape[0] else 0.0
+        return super().looked_up(context, ids, table, rows, shadow)
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
         if x.shape[0] % len(self.shares):
@@ -83,7 +84,7 @@ def ig(
     with torch.inference_mode(False), torch.enable_grad():
         path, context, output, number = run([1.0], target)
         witness.check(model, [number], context)
-        ways = path.ways
+        given, ways = path, path.ways
         fixed = settled(target, output, samples)  # the class of the input, all along its path
         totals = {name: torch.zeros_like(in_float32(way)) for name, way in ways.items()}
         outset = torch.zeros_like(in_float32(number.detach()))
@@ -105,7 +106,7 @@ def ig(
     scores: dict[str, Tensor] = {}
     for name, total in totals.items():
         first = name.partition("#")[0]
-        one = (in_float32(ways[name]) * total).sum(-1)
+        one = given.placed(name, in_float32(ways[name]) * total).sum(-1)
         scores[first] = scores[first] + one if first in scores else one
     carried = torch.stack([one.reshape(samples, -1).sum(1) for one in scores.values()]).sum(0)
     answer = in_float32(number.detach())
