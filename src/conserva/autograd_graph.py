@@ -157,6 +157,19 @@ def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
     return list(seen)
 
 
+def nodes_between(later: Sequence[Tensor], earlier: Sequence[Tensor]) -> set[Any]:
+    """Return the nodes behind some tensors that are not behind others, which they were made of."""
+    ends = {x.grad_fn for x in earlier} | {None}
+    waiting = [x.grad_fn for x in later if x.grad_fn not in ends] if earlier else []
+    found: set[Any] = set(waiting)
+    while waiting:
+        for before, _ in waiting.pop().next_functions:
+            if before not in ends and before not in found:
+                found.add(before)
+                waiting.append(before)
+    return found
+
+
 def edge_of(x: Tensor) -> Edge | None:
     """Return the edge that a tensor came out of; None for one that is not live, and for a leaf."""
     return None if x.grad_fn is None else (x.grad_fn, x.output_nr)

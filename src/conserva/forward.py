@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import checks, compiled
+from .autograd_graph import nodes_between
 from .diagnosis import first_bad_module
 from .errors import Error
 from .inputs import Inputs
@@ -41,6 +42,7 @@ def forward(
         sources.close()
     labels, samples = labels_of(model), call.samples()
     numbers = [read_target(output, target, labels, samples) for target in wanted]
+    context.target_nodes = nodes_between(numbers, _tensors(output))
     _check(model, call, sources, context, numbers)
 
     def answer() -> list[Tensor]:
@@ -49,6 +51,16 @@ def forward(
 
     refuse_random(model, before, context.generators, answer)
     return output, numbers
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    """Return the tensors in what a model returned."""
+    if isinstance(output, Tensor):
+        return [output]
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    parts = output if isinstance(output, (tuple, list)) else getattr(output, "__dict__", {}).values()
+    return [x for part in parts for x in (_tensors(part) if isinstance(part, (Tensor, tuple, list, Mapping)) else ())]
 
 
 def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagation, numbers: Sequence[Tensor]) -> None:

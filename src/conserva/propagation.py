@@ -57,6 +57,8 @@ class Propagation(TorchFunctionMode):
         """Whether the model made something of its input without a gradient."""
         self.lost_sums: dict[Any, str] = {}
         """Nodes that add such a value to live ones, each with the call that made it."""
+        self.target_nodes: set[Any] = set()
+        """Nodes that the target made of the model's output, after the forward pass."""
         self.held: Held | None = None
         """Frozen factors of another pass to use instead of this one's; see `held`."""
         self.calls: dict[Any, tuple[Any, str]] | None = None

@@ -47,7 +47,6 @@ def check(
     """
     nodes = graph.nodes_behind(outputs)
     try:
-        _refuse_parameters(model, nodes)
         witness = _Witness(context, trusted, nodes)
         if context.lost_sums and not witness.is_plain_gradient:
             _refuse_lost(nodes, context)
@@ -55,6 +54,7 @@ def check(
             for node in alike:
                 if witness.is_settled(node):
                     break  # and so are all of its kind
+        _refuse_parameters(model, nodes)
     except Refused as error:
         if context.calls is None:
             raise
@@ -72,6 +72,7 @@ class _Witness:
         self.rules = rules
         self.trusted = trusted
         self.softmaxes = set(context.written_softmaxes)
+        self.target_nodes = context.target_nodes
         self.score_products: set[Any] = set()
         if rules.attention == "uniform":
             self.score_products = inside_softmaxes(nodes, context.written_softmaxes)[1]
@@ -109,7 +110,7 @@ class _Witness:
                 raise self._unread(node, name)
         elif name in self.allowed:
             return True
-        elif node not in self.softmaxes:
+        elif node not in self.softmaxes and not (name in _LOG_PROBABILITIES and node in self.target_nodes):
             raise self._unread(node, name)
         return False
 
@@ -167,7 +168,7 @@ class _Witness:
         """Refuse a factor that is a nonlinear function of scores: attention, unless it is a softmax's."""
         if self.rules.attention == "gradient" or self.rules.bilinear != "refuse":
             return
-        if graph.Making(factor).is_of_scores and not _reaches(factor, self._is_softmax):
+        if graph.Making(factor).is_of_scores and not _reaches(factor, self._is_softmax, _ON_THE_WAY):
             raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
     def _advice(self) -> str:
@@ -211,6 +212,10 @@ _UNRECOGNISED = (
     "A product of two live tensors belongs to no attention that conserva recognises: there is no softmax between the "
     "scores and the values."
 )
+_ON_THE_WAY = graph.REDUCTIONS | set(graph.MATRIX_PRODUCTS)
+"""What lies between a softmax and the output of its attention."""
+_LOG_PROBABILITIES = ("LogSoftmax", "Logsumexp")
+"""What a target may make of the scores: of a log-probability the gap is minus the entropy."""
 _KINDS = {"attention": graph.SOFTMAXES, "a norm": graph.NORMS, "an activation": graph.ACTIVATIONS}
 
 
@@ -269,8 +274,8 @@ def _are_shared(factors: Sequence[Edge]) -> bool:
     return abs(sum(map(_share, factors)) - 1) < 1e-6
 
 
-def _reaches(edge: Edge, found: Callable[[Any], bool]) -> bool:
-    """Tell whether a node is reached through nodes that move, mask or scale values."""
+def _reaches(edge: Edge, found: Callable[[Any], bool], through: Collection[str] = ()) -> bool:
+    """Tell whether a node is reached through nodes that move, mask or scale values, or are of some other names."""
     waiting, seen = [edge[0]], set[Any]()
     while waiting and len(seen) < _MOST_STEPS:
         node = waiting.pop()
@@ -280,8 +285,8 @@ def _reaches(edge: Edge, found: Callable[[Any], bool]) -> bool:
         if found(node):
             return True
         name = name_of(node)
-        is_passed = name in graph.MOVES or name in graph.SUMS or name in ("Mul", "Div") or graph.is_own(node)
-        waiting += [before for before, _ in live_edges(node)] if is_passed else []
+        plain = name in graph.MOVES or name in graph.SUMS or name in ("Mul", "Div") or name in through
+        waiting += [before for before, _ in live_edges(node)] if plain or graph.is_own(node) else []
     return False
 
 

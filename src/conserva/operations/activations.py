@@ -23,7 +23,7 @@ from .elementwise import (
     squared,
 )
 from .live import live
-from .patterns import is_softmax_of_logarithms, is_watched
+from .patterns import is_softmax_of_logarithms
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -107,7 +107,7 @@ def activation_in_place(context: Propagation, function: Callable[..., Any], x: A
 
 def exponential(context: Propagation, function: Callable[..., Any], input: Any, **kwargs: Any) -> Any:
     """Read `exp`: a softmax where the logarithm of its denominator was taken off before, else an activation."""
-    if live(input) and is_watched(context.rules) and is_softmax_of_logarithms(input):
+    if live(input) and is_softmax_of_logarithms(input):
         rule = context.meet("attention", function, "written out with logarithms")
         out = function(context.frozen(input) if rule == "freeze" else input, **kwargs)
         if live(out):

@@ -69,7 +69,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
             # A bare number is a part of some activation; it is booked where activations are read as a whole.
             if isinstance(constant, Tensor) or context.rules.activation == "ratio":
                 context.book(out, constant, factor=factor)
-        if live(out) and _continues(context, a, b) and not (live(a) and live(b)):
+        if live(out) and _continues(context, a, b):
             # The first step of a function such as x * relu6(x + 3) / 6, perhaps.
             trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
             step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
