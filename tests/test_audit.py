@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import conserva
 import zoo
 from conserva.auditing.result import layer_of
-from test_zoo import MODEL_TYPES, WORKING, made, mixture, scale_of
+from test_zoo import MODEL_TYPES, WORKING, made, mixture, rules_for, scale_of
 from tiny import Classifier, HandWritten, bert, llama, tokens
 
 NOT_WATCHED = {"groupvit": "its hard softmax is a straight-through estimator"}
@@ -181,8 +181,9 @@ def test_every_type_of_the_zoo(specimen: zoo.Specimen) -> None:
     model, inputs = made(specimen)
     scale = float(scale_of(model(**inputs)))
     for rules in ("gi", "exact"):
-        audit = conserva.audit(model, inputs, mixture, rules=rules)
-        plain = conserva.relevance(model, inputs, mixture, rules=rules)
+        named = rules_for(specimen, rules)
+        audit = conserva.audit(model, inputs, mixture, rules=named)
+        plain = conserva.relevance(model, inputs, mixture, rules=named)
         assert abs(audit.gap - float(plain.ledger.gap.mean())) <= 1e-4 * scale
         assert abs(sum(one.leak for one in audit.components) - audit.gap) <= 1e-3 * scale
         if specimen.model_type in NOT_WATCHED:

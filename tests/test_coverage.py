@@ -117,7 +117,9 @@ def test_attention_computed_behind_the_context_is_refused() -> None:
                 x = torch.softmax(x @ x.transpose(1, 2), -1) @ x
             return super().forward(ids) + self.out(x.mean(1))
 
-    with pytest.raises(conserva.Error, match=r"belongs to no attention that conserva recognises.*Found in Hidden itself"):
+    with pytest.raises(
+        conserva.Error, match=r"belongs to no attention that conserva recognises.*Found in Hidden itself"
+    ):
         conserva.relevance(shake(Hidden()), torch.tensor([[1, 2]]), 1)
 
 

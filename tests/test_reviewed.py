@@ -169,7 +169,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 USELESS: list[tuple[list[str], str]] = [
-    (["a joy.", "--with", "x"], "--with 'x': sentiment takes a text by itself"),
     (["--prompt", "The", "--generate", "0"], "tokens=0 writes nothing"),
     (["--prompt", "The", "--generate", "2", "--words"], "--words says nothing about a generation"),
     (["--prompt", "The", "--generate", "2", "--hide-sink"], "--hide-sink says nothing about a generation"),

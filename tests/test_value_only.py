@@ -16,7 +16,7 @@ import tiny
 from conserva.operations import sight, value_only
 from conserva.operations.sight import Band, find_band
 from conserva.operations.value_only import attend
-from test_zoo import MODEL_TYPES, WORKING, made, mixture
+from test_zoo import MODEL_TYPES, WORKING, made, mixture, rules_for
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.bfloat16, torch.float16] if DEVICE == "cuda" else [torch.float64, torch.float32]
@@ -126,10 +126,11 @@ def test_every_architecture_gets_the_same_relevance(model_type: str) -> None:
     specimen = next(one for one in WORKING if one.model_type == model_type)
     model, inputs = made(specimen)
     model, inputs = on_device(model, inputs)
-    plain = left_to_torch(model, inputs, "exact")
+    rules = rules_for(specimen, "exact")
+    plain = left_to_torch(model, inputs, rules)
     if not paths(plain):
         pytest.skip("no fused attention")
-    found = conserva.relevance(model, inputs, mixture, rules="exact")
+    found = conserva.relevance(model, inputs, mixture, rules=rules)
     assert paths(plain) == {"plain"}
     tolerance = 1e-9 if next(model.parameters()).dtype == torch.float64 and DEVICE == "cpu" else 1e-3
     for place, expected in plain.values.items():

@@ -17,6 +17,9 @@ from conserva.targets import scores_of
 
 REFUSED = {
     "bloom": "its GELU is an autograd function of its own; `trusted=['GeLUFunction']` with `ah+ln` works",
+    "apertus": "its activation has parameters of its own",
+    "gemma3n_text": "a threshold of its MLP is made of a standard deviation, which is added and not divided by",
+    "hrm_text": "it runs most of its cycles without a gradient, and adds what they found",
     "nemotron3_5_asr": "its decoder is an LSTM",
     "nemotron_asr_streaming": "its decoder is an LSTM",
     "parakeet_rnnt": "its decoder is an LSTM",
@@ -27,11 +30,34 @@ REFUSED = {
 }
 """Model types that build and are not explained as they are, each with the reason."""
 
-BATCH_SENSITIVE = ("cvt", "levit")
-"""Their own plain gradient differs between a batch and a single sample, with torch's batch norm on the CPU."""
-
 WITHOUT_NORMS = ("levit", "mobilebert")
 """They have batch norms, or a scale and a shift, which are linear."""
+
+_STATE_SPACE = "its state-space layers multiply live matrices"
+_LINEAR_ATTENTION = "its linear attention has no softmax"
+_CONTRASTIVE = "its output is a product of two embeddings"
+BILINEAR = {
+    **dict.fromkeys(
+        (
+            "bamba", "falcon_h1", "granitemoehybrid", "jamba", "nemo_speechlm", "nemotron_h", "zamba", "zamba2",
+        ), _STATE_SPACE,
+    ),
+    **dict.fromkeys(
+        (
+            "bailing_hybrid", "glm5_next", "kimi_linear", "minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "minimax",
+            "olmo_hybrid", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+        ), _LINEAR_ATTENTION,
+    ),
+    **dict.fromkeys(
+        (
+            "aimv2", "altclip", "blip", "chinese_clip", "clipseg", "groupvit", "owlv2", "owlvit", "tipsv2",
+            "vision-text-dual-encoder", "xclip",
+        ), _CONTRASTIVE,
+    ),
+    "sam3_lite_text": "its masks are products of two embeddings",
+}  # fmt: skip
+"""Model types with a matrix product of live tensors that is not attention's, each with the reason: they are explained
+where the user names a rule for it, `conserva.rules("exact", bilinear="half")`, and refused otherwise."""
 
 WORKING = [specimen for specimen in zoo.SPECIMENS if specimen.model_type not in REFUSED]
 MODEL_TYPES = [specimen.model_type for specimen in WORKING]
@@ -68,8 +94,12 @@ def one_of(inputs: dict[str, Any]) -> dict[str, Any]:
     return {k: v[:1] if isinstance(v, Tensor) and v.dim() and len(v) == 2 else v for k, v in inputs.items()}
 
 
-def books(model: torch.nn.Module, inputs: dict[str, Any], rules: str = "exact") -> conserva.relevance:
-    return conserva.relevance(model, inputs, mixture, rules=rules)
+def rules_for(specimen: zoo.Specimen, rules: str) -> Any:
+    return conserva.rules(rules, bilinear="half") if specimen.model_type in BILINEAR else rules
+
+
+def books(specimen: zoo.Specimen, model: torch.nn.Module, inputs: dict[str, Any], rules: str = "exact") -> Any:
+    return conserva.relevance(model, inputs, mixture, rules=rules_for(specimen, rules))
 
 
 class Narrowing(TorchDispatchMode):
@@ -89,9 +119,9 @@ def test_books_close_and_forward_is_unchanged(specimen: zoo.Specimen) -> None:
     model, inputs = made(specimen)
     plain = model(**inputs)
     # Without books the samples are never taken one at a time, so both forward passes see the same batch.
-    ruled = conserva.relevance(model, inputs, mixture, rules="exact", ledger=False)
+    ruled = conserva.relevance(model, inputs, mixture, rules=rules_for(specimen, "exact"), ledger=False)
     assert (ruled.output - mixture(plain)).abs().max() <= 1e-6 * scale_of(plain)
-    result = books(model, inputs)
+    result = books(specimen, model, inputs)
     assert result.ledger.gap.abs().max() <= 1e-5 * scale_of(plain)
     met = {kind: sum(m.times for m in result.coverage if m.kind == kind) for kind in ("attention", "norm")}
     assert met["attention"] >= 1
@@ -103,10 +133,10 @@ def test_books_close_and_forward_is_unchanged(specimen: zoo.Specimen) -> None:
 @pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
 def test_batch_equals_single(specimen: zoo.Specimen) -> None:
     model, inputs = made(specimen)
-    together = books(model, inputs)
-    if len(together.output) == 1 or specimen.model_type in BATCH_SENSITIVE:
-        pytest.skip("the model packs its samples, answers them together, or has another gradient for a batch itself")
-    single = books(model, one_of(inputs))
+    together = books(specimen, model, inputs)
+    if len(together.output) == 1:
+        pytest.skip("the model packs its samples, or answers them together")
+    single = books(specimen, model, one_of(inputs))
     scale = scale_of(model(**inputs))
     for entry in ("output", "inputs", "positions", "biases"):
         difference = getattr(single.ledger, entry)[0] - getattr(together.ledger, entry)[0]
@@ -124,7 +154,7 @@ def test_books_close_in_float64(specimen: zoo.Specimen) -> None:
         pytest.skip(f"the model itself does not run in float64: {str(error).splitlines()[0][:80]}")
     if not torch.isfinite(scale):
         pytest.skip("the model itself is not finite in float64")
-    assert books(model, inputs).ledger.gap.abs().max() <= (1e-5 if narrowing.seen else 1e-10) * scale
+    assert books(specimen, model, inputs).ledger.gap.abs().max() <= (1e-5 if narrowing.seen else 1e-10) * scale
 
 
 @contextmanager
@@ -142,7 +172,7 @@ def test_eager_equals_sdpa(specimen: zoo.Specimen) -> None:
         with _absent_kernel(kernel):
             model, inputs = made(specimen, attn_implementation=kernel)
             model(**inputs)
-        results.append(conserva.relevance(model, inputs, mixture, rules="ah+ln"))
+        results.append(conserva.relevance(model, inputs, mixture, rules=rules_for(specimen, "ah+ln")))
     eager, fused = results
     scale = max(value.abs().max() for value in eager.values.values())
     if (eager.output - fused.output).abs().max() > 1e-5 * eager.output.abs().max():
@@ -156,7 +186,16 @@ def test_what_cannot_be_explained_is_refused(model_type: str) -> None:
     specimen = next(s for s in zoo.SPECIMENS if s.model_type == model_type)
     model = zoo.build(specimen)
     with pytest.raises(conserva.Error):
-        books(model, zoo.inputs(specimen, model))
+        books(specimen, model, zoo.inputs(specimen, model))
+
+
+@pytest.mark.parametrize("rules", ["ah+ln", "exact"])
+@pytest.mark.parametrize("model_type", sorted(BILINEAR))
+def test_a_matrix_product_that_is_not_attention_asks_for_a_rule(model_type: str, rules: str) -> None:
+    specimen = next(s for s in zoo.SPECIMENS if s.model_type == model_type)
+    model = zoo.build(specimen)
+    with pytest.raises(conserva.Error, match="bilinear='half'"):
+        conserva.relevance(model, zoo.inputs(specimen, model, batch=1), mixture, rules=rules)
 
 
 def test_the_zoo_is_large() -> None:

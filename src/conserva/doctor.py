@@ -15,7 +15,7 @@ from .errors import Error, NotApplicable
 from .propagation import Propagation, as_rule_set
 from .relevance import relevance
 from .rules import RuleSet
-from .second_opinion import Opinion, verify
+from .second_opinion import STEP, Opinion, verify
 from .targets import Target
 
 LARGEST_COPY = 500_000_000
@@ -86,8 +86,10 @@ def examine(
 
 
 def _second_opinion(model: nn.Module, inputs: Any, target: Any, rules: RuleSet, trusted: tuple[str, ...]) -> Finding:
-    opinion, dtype = _verified(model, inputs, target, rules, trusted)
+    opinion, dtype = _verified(model, inputs, target, rules, trusted, STEP)
     limit = LIMITS.get(dtype, LIMITS[torch.float32])
+    if opinion.error > limit:  # a kink, as of a ReLU that is differentiated, is less likely within a smaller step
+        opinion, dtype = _verified(model, inputs, target, rules, trusted, STEP / 10)
     passed = opinion.error <= limit and opinion.rebuilt <= limit
     text = (
         f"scaled inputs change the output as the scores predict, up to {opinion.error:.1e} of them"
@@ -99,7 +101,7 @@ def _second_opinion(model: nn.Module, inputs: Any, target: Any, rules: RuleSet, 
 
 
 def _verified(
-    model: nn.Module, inputs: Any, target: Any, rules: RuleSet, trusted: tuple[str, ...]
+    model: nn.Module, inputs: Any, target: Any, rules: RuleSet, trusted: tuple[str, ...], step: float
 ) -> tuple[Opinion, torch.dtype]:
     """Return a second opinion in float64, if a copy of the model can be had that runs in it, else as the model is."""
     count = sum(x.numel() for x in model.parameters())
@@ -107,8 +109,8 @@ def _verified(
     if own != torch.float64 and count <= LARGEST_COPY:
         with contextlib.suppress(Exception):  # kernels for experts, say, take no float64
             double = copy.deepcopy(model).double()
-            return verify(double, _in_double(inputs), target, rules=rules, trusted=trusted), torch.float64
-    return verify(model, inputs, target, rules=rules, trusted=trusted), own
+            return verify(double, _in_double(inputs), target, rules=rules, step=step, trusted=trusted), torch.float64
+    return verify(model, inputs, target, rules=rules, step=step, trusted=trusted), own
 
 
 def _in_double(inputs: Any) -> Any:

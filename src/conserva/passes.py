@@ -138,7 +138,7 @@ class Pass:
         except witness.Refused:
             inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
             sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside, call.candidates())
-            search = Propagation(self.rules, None, sources)
+            search = Propagation(self.rules, Books(call.samples(), call.batch_dim), sources)
             search.calls = {}
             _, again = forward(self.model, call, sources, search, targets)
             witness.check(self.model, again, search, self.trusted)
