@@ -160,8 +160,8 @@ def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
 def nodes_between(later: Sequence[Tensor], earlier: Sequence[Tensor]) -> set[Any]:
     """Return the nodes behind some tensors that are not behind others, which they were made of."""
     ends = {x.grad_fn for x in earlier} | {None}
-    waiting = [x.grad_fn for x in later if x.grad_fn not in ends] if earlier else []
-    found: set[Any] = set(waiting)
+    waiting: list[Any] = [x.grad_fn for x in later if x.grad_fn not in ends] if earlier else []
+    found = set(waiting)
     while waiting:
         for before, _ in waiting.pop().next_functions:
             if before not in ends and before not in found:

@@ -50,10 +50,16 @@ class Held:
         before = self.value(lambda: x)
         return before + factor * (x.detach() - before)
 
-    def times(self, x: Tensor, value: Tensor, coefficient: Callable[[], Tensor]) -> Tensor:
-        """Return an activation: it changes by its coefficient times what its input changes by."""
-        ratio, before, made, x = self.value(coefficient), self.value(lambda: x), self.value(lambda: value), x.detach()
-        out = made + ratio * (x - before)
+    def times(self, x: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
+        """Return an activation: it changes by (f(x) - f(0)) / x times what its input changes by."""
+
+        def ratio() -> Tensor:
+            wide, made = x.detach().double(), value.detach().double()
+            near = wide.abs() < torch.finfo(x.dtype).eps ** 0.5 if at_zero else wide == 0
+            return torch.where(near, slope, (made - at_zero) / torch.where(near, 1.0, wide))
+
+        before, made = self.value(lambda: x), self.value(lambda: value)
+        out = made + self.value(ratio) * (x.detach() - before)
         return torch.where(torch.isfinite(x), out, made)
 
     def normed(

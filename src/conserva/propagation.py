@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +17,7 @@ from .errors import Error
 from .held import Held, with_value
 from .ids import Ids
 from .operations import READERS, is_idle
-from .operations.elementwise import Functions, Limits, Ratio, coefficient, made_beside
+from .operations.elementwise import Functions, Limits, Ratio, made_beside
 from .operations.live import ScaleGradient, live, untouched
 from .operations.lookup import call_with_ids, has_ids
 from .operations.lost import made_by, pass_on, without_gradient
@@ -219,8 +218,7 @@ class Propagation(TorchFunctionMode):
     def ratio(self, source: Tensor, value: Tensor, limits: Limits) -> Tensor:
         """Return an activation's value, read as its source times a constant."""
         if self.held is not None:
-            make = partial(coefficient, source.detach(), value, limits.at_zero, limits.slope)
-            value = self.held.times(source, value, make).to(value.dtype)
+            value = self.held.times(source, value, limits.at_zero, limits.slope).to(value.dtype)
         return Ratio.apply(source, [value], limits, self.rules.attention != "freeze")  # type: ignore[no-any-return]
 
     def constant(self, x: Any) -> Any:
