@@ -21,7 +21,7 @@ from conserva.experiments.graph_result import GraphResult  # noqa: E402
 from conserva.experiments.plan import ROWS  # noqa: E402
 from conserva.experiments.result import TextResult  # noqa: E402
 from conserva.views import graph_results, results  # noqa: E402
-from test_zoo import REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
+from test_zoo import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 
 def models() -> str:
@@ -31,6 +31,8 @@ def models() -> str:
         families.setdefault(specimen.family, []).append(f"`{specimen.model_type}`")
     lines = [f"<details><summary>{len(WORKING)} Hugging Face model types, each tested</summary>", ""]
     lines += [f"- **{family}** ({len(names)}): {', '.join(names)}" for family, names in sorted(families.items())]
+    named = ", ".join(f"`{name}`" for name in sorted(BILINEAR))
+    lines += ["", f"With `bilinear` named: {named}."]
     lines += ["", "Refused:", *(f"- `{name}`: {reason}" for name, reason in REFUSED.items())]
     lines += ["", f"{len(zoo.NOT_BUILT)} more types were not tried, since no tiny version of them could be made: "
               "[tests/zoo.py](tests/zoo.py) lists them, each with the reason."]  # fmt: skip

@@ -16,6 +16,7 @@ from .methods import methods
 from .propagation import rules
 from .relevance import relevance
 from .replay_scope import Replaying, replaying
+from .second_opinion import verify
 from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
 from .tracing import Trace, trace
 
@@ -49,5 +50,6 @@ __all__ = [
     "replaying",
     "rules",
     "trace",
+    "verify",
 ]
 __version__ = "0.1.0"
