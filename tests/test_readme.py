@@ -13,7 +13,7 @@ import conserva
 from conserva.datasets import DATASETS
 from conserva.methods.registry import options
 from test_maps import REFUSED as WITHOUT_MAPS
-from test_zoo import REFUSED, WORKING
+from test_zoo import BILINEAR, REFUSED, WORKING
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 AUDIT, DATA, GRAPHS, BIAS = (
@@ -67,7 +67,9 @@ def test_the_list_of_model_types_is_the_tested_one() -> None:
     listed = re.search(r"<!-- models -->(.*)<!-- /models -->", README, re.DOTALL)
     assert listed is not None
     works, _, refused = listed.group(1).partition("Refused")
+    works, _, named = works.partition("With `bilinear` named:")
     assert set(re.findall(r"`([^`]+)`", works)) == {specimen.model_type for specimen in WORKING}
+    assert set(re.findall(r"`([^`]+)`", named)) == set(BILINEAR)
     for model_type, reason in REFUSED.items():
         assert f"`{model_type}`" in refused
         assert reason in refused

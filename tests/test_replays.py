@@ -129,14 +129,16 @@ class TimeFirst(nn.Module):
 
 
 def test_the_axis_of_the_samples_tells_recordings_apart(taped: Recorders) -> None:
+    """Along the first axis these samples would mix, which is refused: a recording of the second must not answer."""
     model = TimeFirst().eval()
     with conserva.replaying(model) as fast:
         for seed in range(OFTEN):
             x = torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(seed))
-            for axis in (0, 1):
-                expected = conserva.relevance(model, x, 0, rules="exact", batch_dim=axis)
-                same(fast.relevance(x, 0, rules="exact", batch_dim=axis), expected)
-    assert taped.ran[-2:] == [True, True]
+            expected = conserva.relevance(model, x, 0, rules="exact", batch_dim=1)
+            same(fast.relevance(x, 0, rules="exact", batch_dim=1), expected)
+        assert taped.ran[-1]
+        with pytest.raises(conserva.Error, match="first axis is not that of the 1 sample"):
+            fast.relevance(x, 0, rules="exact", batch_dim=0)
 
 
 def test_a_target_that_is_a_function_is_never_recorded(taped: Recorders) -> None:

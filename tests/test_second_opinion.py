@@ -70,6 +70,10 @@ def test_every_type_of_the_zoo(specimen: zoo.Specimen) -> None:
     if not finite:  # in float64
         model = zoo.build(specimen)
         inputs, narrowing.seen = zoo.inputs(specimen, model, batch=1), True
+    if specimen.model_type == "canine":
+        with pytest.raises(conserva.Error, match="looked up in no table that a second opinion could change"):
+            verify(model, inputs, mixture)
+        return
     opinion = verify(model, inputs, mixture, rules=rules_for(specimen, "exact"), directions=1)
     assert opinion.error < (5e-4 if narrowing.seen else 1e-9)
 

@@ -102,8 +102,9 @@ class Inputs:
     _shadows: dict[str, Tensor] = field(default_factory=dict)
 
     def opened(self) -> dict[str, Tensor]:
-        """Return the tensors as `Ids`."""
-        return {name: made(x, None, Origin(self, {name})) for name, x in self.given.items()}
+        """Return the tensors as `Ids`, where they have a storage of their own: sparse and nested ones have none."""
+        plain = {name: x for name, x in self.given.items() if x.layout is torch.strided and not x.is_nested}
+        return {name: made(x, None, Origin(self, {name})) for name, x in plain.items()}
 
     def start(self, name: str) -> int:
         """Return the number of a tensor's first element."""

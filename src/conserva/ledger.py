@@ -73,6 +73,8 @@ class Entry:
     sums: Tensor | None = None
     """Samples x width: the gradient summed over all places, where the constant is the same at each: still unweighed."""
     cancelled: bool = False
+    of_layer: bool = False
+    """Whether it is the bias of a linear layer."""
 
     def collect(self, grads: Sequence[Tensor | None]) -> None:
         """Weigh the constant by the gradient that reaches it: R_b = b * dF/db, for each sample."""
@@ -145,6 +147,7 @@ class Books:
         factor: float,
         where: Tensor | None,
         joined: bool,
+        of_layer: bool = False,
     ) -> None:
         """Book `constant * factor` as part of `out`."""
         if not isinstance(constant, Tensor):
@@ -158,6 +161,7 @@ class Books:
         axis, module = self.sample_axis(out), None if id(parameter) in self._owned else calling_module(READING)
         place = _base(out)
         entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape, place.output_nr)
+        entry.of_layer = of_layer
         node: Any = place.grad_fn
         self.entries.append(entry)
         self.nodes.append(node)
@@ -180,10 +184,10 @@ class Books:
             return None
         return Unbatchable()
 
-    def cancel(self, nodes: Collection[Any]) -> None:
-        """Take constants that join at these nodes of the graph off the books."""
+    def cancel(self, nodes: Collection[Any], *, layers: bool = True) -> None:
+        """Take constants that join at these nodes of the graph off the books, with or without biases of layers."""
         for node, entry in zip(self.nodes, self.entries, strict=True):
-            entry.cancelled = entry.cancelled or node in nodes
+            entry.cancelled = entry.cancelled or (node in nodes and (layers or not entry.of_layer))
 
     def cancel_inside(self, x: Tensor) -> None:
         """Take constants that `x` contains off the books: what is explained there holds them already."""

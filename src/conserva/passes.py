@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import checks, witness
+from .autograd_graph import nodes_behind
 from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
@@ -136,6 +137,7 @@ class Pass:
         try:
             return witness.check(self.model, numbers, context, self.trusted)
         except witness.Refused:
+            refuse_unknown_leaves(nodes_behind(numbers), cast(Sources, context.sources).leaves.values(), self.modules)
             inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
             sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside, call.candidates())
             search = Propagation(self.rules, Books(call.samples(), call.batch_dim), sources)

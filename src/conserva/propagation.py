@@ -194,13 +194,14 @@ class Propagation(TorchFunctionMode):
         factor: float = 1,
         where: Tensor | None = None,
         joined: bool = False,
+        of_layer: bool = False,
     ) -> None:
         """Book a constant that `out` contains: `constant * factor`, at the places `where`."""
         if self.has_lost and live(out) and (name := made_by(constant) or made_by(of)):
             self.lost_sums[out.grad_fn] = name
         if self.books is not None and constant is not None and live(out) and not self.coverage.is_paused:
             parameter = self.parameter_of(constant if of is None else of)
-            self.books.book(out, constant, parameter, factor=factor, where=where, joined=joined)
+            self.books.book(out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer)
 
     def frozen(self, x: Any) -> Any:
         """Return a live tensor as a constant; anything else as it is."""

@@ -150,7 +150,7 @@ class _Witness:
         if not divisor:
             return
         above = live_edges(node, (1 - graph.QUOTIENTS[name],))
-        kind = kind_of_quotient(above[0] if above else None, divisor[0])
+        kind = kind_of_quotient(above[0] if above else None, divisor[0]) if name == "Div" else ("", "")
         self._check_scale(node, *kind)
         if self.rules.product != "gradient" and kind[0] != ATTENTION:
             raise Refused("A division by a live tensor was made by a call that conserva does not read.", node)
@@ -231,6 +231,9 @@ def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[se
             continue
         seen.add(node)
         name = name_of(node)
+        if name == "UnsafeView":  # the shape of a matrix product's result, where its bias is booked
+            node = node.next_functions[0][0]
+            name = name_of(node)
         if name in graph.MATRIX_PRODUCTS:
             products.add(node)
         if name not in graph.MATRIX_PRODUCTS or name == "Baddbmm":  # which adds a mask
@@ -242,7 +245,7 @@ def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[se
 
 def cancel_inside_softmax(nodes: Sequence[Any], context: Propagation, books: Books) -> None:
     """Take masks and position biases inside a softmax off the books: they are a part of the attention."""
-    books.cancel(inside_softmaxes(nodes, context.written_softmaxes)[0])
+    books.cancel(inside_softmaxes(nodes, context.written_softmaxes)[0], layers=False)
 
 
 def _by_kind(nodes: Sequence[Any]) -> list[list[Any]]:
@@ -374,7 +377,7 @@ def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
         raise NotApplicable(
             "The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False."
         )
-    if "CompiledFunction" in function.__name__:
+    if any(name in function.__name__ for name in ("CompiledFunction", "ApplyTemplate")):
         raise Refused("A part of the model is compiled, so no rule reaches it: run it as plain PyTorch.", node)
     if not graph.is_own(node) and not is_packed_product(function) and function.__name__ not in trusted:
         raise Refused(

@@ -33,6 +33,9 @@ _WATCHED = {
         ("other", joins),
     )
     for name in part.READERS
+} | {
+    **dict.fromkeys(("logsumexp", "log_softmax", "special_log_softmax"), "attention"),
+    **dict.fromkeys(("std", "var", "norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm", "cdist"), "norm"),
 }
 """Name of a call -> its kind, unless the rule that it meets says otherwise."""
 

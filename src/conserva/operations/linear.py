@@ -95,7 +95,7 @@ def layer(
         return out
     booked, bias_used, out = RULES[context.meet("linear", function)](context, affine, x, weight, bias)
     if not live(bias):
-        context.book(booked, _along(bias_used, trailing), factor=factor, of=bias)
+        context.book(booked, _along(bias_used, trailing), factor=factor, of=bias, of_layer=True)
     return out
 
 
@@ -110,7 +110,7 @@ def linear(context: Propagation, function: Callable[..., Any], input: Any, weigh
     context.meet("linear", function)  # as in most of a model's calls there is nothing to change
     out = function(input, weight, bias)
     if bias is not None:
-        context.book(out, bias)
+        context.book(out, bias, of_layer=True)
     if context.keeper is not None and context.keeper.is_large(out):
         remember(out, input, weight, bias)
     return out

@@ -51,10 +51,22 @@ def follow_view(
 
 
 _COPIES = (
-    "clone", "contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu",
+    "clone", "contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "cpu",
     "cuda",
 )  # fmt: skip
-_VIEWS = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand", "expand_as", "narrow", "select")
+_VIEWS = (
+    "view",
+    "view_as",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "unsqueeze",
+    "squeeze",
+    "expand",
+    "expand_as",
+    "narrow",
+    "select",
+)
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(_COPIES, copy),
