@@ -7,7 +7,7 @@ counts as unknown. `operations.patterns` reads the graph while the model runs, t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -125,8 +125,6 @@ ACTIVATIONS = (
 LINEAR = MOVES | SUMS | REDUCTIONS | RUNNING_SUMS | RESAMPLINGS | SELECTIONS | BATCH_NORMS
 """Nodes that are linear in all their live edges together."""
 
-_ELEMENTWISE = MOVES | SUMS | SELECTIONS
-
 LOOK_AT = 256
 """How many nodes are looked at to find out how a factor was made."""
 
@@ -242,51 +240,81 @@ class Making:
 
     def _search(self, start: Edge, function: str) -> None:
         waiting: list[tuple[Any, str, bool]] = [(start[0], function, False)]
-        seen = set(waiting)
+        seen: set[tuple[Any, str, bool]] = set()
         while waiting and len(seen) < LOOK_AT:
-            node, function, reduced = waiting.pop()
-            for one in self._before(node, function, reduced):
-                if one not in seen:
-                    seen.add(one)
-                    waiting.append(one)
+            step = waiting.pop()
+            if step in seen:
+                continue
+            seen.add(step)
+            node, function, reduced = step
+            role = _roles.get(type(node)) or _role_of(node)
+            if role == _END:
+                continue
+            if role == _ASIDE:
+                function, reduced, edges = self._look(node, function, reduced)
+            else:
+                edges = [edge for edge in node.next_functions if edge[0] is not None]
+                if role == _REDUCTION:
+                    self.is_reduced = reduced = True
+                    self.scaling = self.scaling or function
+                elif role == _SUM and len(edges) > 1 and (reduced or not function):
+                    continue  # a residual stream
+            waiting += [(before, function, reduced) for before, _ in edges]
 
-    def _before(self, node: Any, function: str, reduced: bool) -> Iterator[tuple[Any, str, bool]]:
-        """Note what a node is, and yield the nodes before it that belong to the same factor."""
+    def _look(self, node: Any, function: str, reduced: bool) -> tuple[str, bool, list[Edge]]:
+        """Note what a node is; return the function so far, whether it is of a reduction, and where to search on."""
         name, edges = name_of(node), live_edges(node)
         elementwise = elementwise_of(node)
         if elementwise:
             if is_exponential(node):
                 (self.summed if reduced else self.exponentials).update(edges)
                 self.exponential_nodes.add(node)
-            function = _composed(function, elementwise)
-        elif name in REDUCTIONS or name in STATISTICS or name in EXTREMA or name == "Logsumexp":
-            self.is_reduced, reduced = True, True
-            if name in STATISTICS:
-                function = function or name
-            self.scaling = self.scaling or function
-            self.is_log_normalised |= name == "Logsumexp"
-        elif name in MATRIX_PRODUCTS and len(live_edges(node, MATRIX_PRODUCTS[name])) > 1:
-            # A sum of products: a tensor with itself in a norm, queries with keys in attention.
+            return _composed(function, elementwise), reduced, edges
+        if name in STATISTICS or name == "Logsumexp":
             self.is_reduced = True
-            self.scaling = self.scaling or function
-            self.is_of_scores |= bool(function)
-            return
-        elif name in RUNNING_SUMS:
-            self.is_reduced, reduced, function = True, True, ""
-        elif name == "LogSoftmax":
+            self.scaling = self.scaling or function or (name if name in STATISTICS else "")
+            self.is_log_normalised |= name == "Logsumexp"
+            return function or name, True, edges
+        if name in MATRIX_PRODUCTS:
+            if len(live_edges(node, MATRIX_PRODUCTS[name])) > 1:
+                # A sum of products: a tensor with itself in a norm, queries with keys in attention.
+                self.is_reduced = True
+                self.scaling = self.scaling or function
+                self.is_of_scores |= bool(function)
+            return function, reduced, []
+        if name in RUNNING_SUMS:
+            self.is_reduced = True
+            return "", True, edges
+        if name == "LogSoftmax":
             self.is_log_normalised = True
-            return
-        elif name == "Div":
+            return function, reduced, []
+        if name == "Div":
             if len(edges) == 1 and live_edges(node, (1,)):
-                function = "Div"  # a reciprocal; a quotient of live tensors was read when it was taken
-            else:
-                edges = live_edges(node, (0,))
-        elif name in PRODUCTS:
+                return "Div", reduced, edges  # a reciprocal; a quotient of live tensors was read when it was taken
+            return function, reduced, live_edges(node, (0,))
+        if name in PRODUCTS:
             self.is_of_scores |= reduced and bool(self.scaling) and len(set(live_edges(node, PRODUCTS[name]))) > 1
-        elif name in ("ScaleGradient", "WithValue") and is_own(node):
-            pass
-        elif name not in _ELEMENTWISE:
-            return
-        if name in SUMS and len(edges) > 1 and (reduced or not function):
-            return  # a residual stream
-        yield from ((before, function, reduced) for before, _ in edges)
+            return function, reduced, edges
+        return function, reduced, edges if name in ("ScaleGradient", "WithValue") else []
+
+
+_END, _ASIDE, _REDUCTION, _SUM, _MOVE = range(1, 6)
+_roles: dict[type, int] = {}
+"""Type of a node -> what a search does there: it ends, looks closer, notes a reduction, or goes on."""
+
+
+def _role_of(node: Any) -> int:
+    name = name_of(node)
+    if name in REDUCTIONS or name in EXTREMA:
+        role = _REDUCTION
+    elif name in SUMS:
+        role = _SUM
+    elif name in MOVES or name in SELECTIONS:
+        role = _MOVE
+    elif is_own(node) or name in ACTIVATIONS or name in STATISTICS or name in MATRIX_PRODUCTS or name in PRODUCTS:
+        role = _ASIDE
+    else:
+        role = _ASIDE if name in RUNNING_SUMS or name in ("Logsumexp", "LogSoftmax", "Div") else _END
+    if type(node).__name__ != "CppFunction":
+        _roles[type(node)] = role
+    return role

@@ -132,8 +132,10 @@ class _Witness:
         if len(factors) < 2:
             return
         for numerator, factor in ((factors[0], factors[1]), (factors[1], factors[0])):
-            self._check_scale(node, *kind_of_factor(numerator, factor))
-            self._check_weight(node, factor)
+            made = graph.Making(factor)
+            self._check_scale(node, *kind_of_factor(numerator, made))
+            if made.is_of_scores:
+                self._check_weight(node, factor)
         if self.rules.product == "gradient":
             return
         if not _are_shared(factors):
@@ -168,7 +170,7 @@ class _Witness:
         """Refuse a factor that is a nonlinear function of scores: attention, unless it is a softmax's."""
         if self.rules.attention == "gradient" or self.rules.bilinear != "refuse":
             return
-        if graph.Making(factor).is_of_scores and not _reaches(factor, self._is_softmax, _ON_THE_WAY):
+        if not _reaches(factor, self._is_softmax, _ON_THE_WAY):
             raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
     def _advice(self) -> str:

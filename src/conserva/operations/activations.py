@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..autograd_graph import Making, edge_of
 from . import gated
 from .elementwise import (
     Activation,
@@ -46,6 +47,8 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return made_beside(x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
+    if context.rules.activation == "ratio" and _is_scale(function, x):
+        return function(x, *args, **kwargs)  # decided where it is multiplied by, or divided by
     rule = context.meet("activation", function)
     large = context.keeper is not None and context.keeper.is_large(x)
     if rule == "gradient" and not large and context.rules.product == "gradient":
@@ -67,6 +70,14 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
             value = function(x, *args, **kwargs)
         return context.ratio(x, value, Limits(0.0, 0.0, True, function.__name__))
     return follow(context, function, x, *args, **kwargs)
+
+
+_SCALES = frozenset({"sqrt", "rsqrt", "reciprocal", "pow", "float_power", "__rdiv__"})
+
+
+def _is_scale(function: Callable[..., Any], x: Tensor) -> bool:
+    """Tell whether a root or a reciprocal is one of a reduction: the scale of a norm, and not an activation."""
+    return function.__name__ in _SCALES and Making(edge_of(x)).is_reduced
 
 
 def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:

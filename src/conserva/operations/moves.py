@@ -30,7 +30,8 @@ def copy(context: Propagation, function: Callable[..., Any], input: Any, *args: 
 def view(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `view`, `reshape` and their like: a function of the source in that shape."""
     out = function(input, *args, **kwargs)
-    follow_view(context, function, input, out, *args, **kwargs)
+    if getattr(input, "conserva_trail", None) is not None or not out.requires_grad:  # as for most it is not
+        follow_view(context, function, input, out, *args, **kwargs)
     return out
 
 

@@ -35,9 +35,8 @@ def kind_of_quotient(numerator: Edge | None, divisor: Edge | None) -> tuple[str,
     return (ATTENTION if _same_exponentials(numerator, below) else NORM), below.scaling
 
 
-def kind_of_factor(numerator: Edge | None, factor: Edge | None) -> tuple[str, str]:
-    """Return whether `factor` scales the numerator as a softmax does, or as a norm does, and the function it is."""
-    made = Making(factor)
+def kind_of_factor(numerator: Edge | None, made: Making) -> tuple[str, str]:
+    """Return whether a factor scales the numerator as a softmax does, or as a norm does, and the function it is."""
     if made.is_log_normalised and made.scaling:
         return SHARE, made.scaling
     if made.scaling not in POWERS and made.scaling != "Div":
@@ -74,11 +73,18 @@ def read_product(context: Propagation, function: Callable[..., Any], a: Tensor, 
     if not is_watched(context.rules):
         return None
     for numerator, factor in ((a, b), (b, a)):
-        kind, made_by = kind_of_factor(edge_of(numerator), edge_of(factor))
+        if not _may_scale(factor, numerator):
+            continue
+        kind, made_by = kind_of_factor(edge_of(numerator), Making(edge_of(factor)))
         if kind:
             swapped = numerator is not a
             return _read(context, function, kind, made_by, numerator, factor, swapped=swapped)
     return None
+
+
+def _may_scale(factor: Tensor, numerator: Tensor) -> bool:
+    """Tell whether a factor is smaller than what it scales, or repeats its elements, as the result of a reduction."""
+    return factor.numel() < numerator.numel() or 0 in factor.stride()
 
 
 def _read(

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
     """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
     out = function(input, *args, **kwargs)
-    follow_view(context, function, input, out, *args, **kwargs)
+    if getattr(input, "conserva_trail", None) is not None or not out.requires_grad:
+        follow_view(context, function, input, out, *args, **kwargs)
     if not live(input):
         return out
     if context.books is not None and not context.books.samples_moved and input.dim() > 1:
