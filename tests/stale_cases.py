@@ -92,7 +92,11 @@ def _write_file(patch: pytest.MonkeyPatch, model: Any, file: Path) -> None:
 
 def _replace_method(patch: pytest.MonkeyPatch, model: Any, file: Path) -> None:
     plain = Tensor.mul
-    patch.setattr(Tensor, "mul", lambda x, y: plain(x, 2 * y))
+
+    def mul(x: Tensor, y: Any) -> Tensor:
+        return plain(x, 2 * y)
+
+    patch.setattr(Tensor, "mul", mul)
 
 
 def _set_default(patch: pytest.MonkeyPatch, model: Any, file: Path) -> None:
