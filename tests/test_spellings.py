@@ -220,6 +220,7 @@ LAYER_NORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "exp2 and log2": lambda x: centred(x) / torch.exp2(torch.log2(variance(x)) / 2),
     "reciprocal": lambda x: variance(x).sqrt().reciprocal() * centred(x),
     "one divided by": lambda x: centred(x) * (1 / variance(x).sqrt()),
+    "expanded": lambda x: centred(x) * variance(x).rsqrt().expand_as(x),
     "in place": norm_in_place,
     "var_mean": by_statistics,
     "squares less the mean's": lambda x: (

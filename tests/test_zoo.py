@@ -203,6 +203,32 @@ def test_the_zoo_is_large() -> None:
     assert {s.family for s in WORKING} >= {"encoder", "decoder", "encoder-decoder", "vision", "moe"}
 
 
+@pytest.mark.parametrize("rules", ["exact", "ah+ln"])
+def test_the_instance_norms_of_a_head_are_norms(rules: str) -> None:
+    """Sapiens2's heads have such norms, which its backbone, the type of the zoo, has not."""
+    from transformers import Sapiens2ForNormalEstimation
+    from transformers.models.sapiens2.configuration_sapiens2 import Sapiens2HeadConfig
+
+    specimen = next(s for s in zoo.SPECIMENS if s.model_type == "sapiens2")
+    config = zoo.build(specimen).config
+    sizes = {"upsample_out_channels": [16, 16], "upsample_kernel_sizes": [4, 4]}
+    config.head_config = Sapiens2HeadConfig(**sizes, conv_out_channels=[8], conv_kernel_sizes=[1])
+    torch.manual_seed(0)
+    model = Sapiens2ForNormalEstimation(config).eval().double()
+    pixels = torch.randn(1, 3, 32, 32).double()
+    result = conserva.relevance(model, {"pixel_values": pixels}, mixture_of_normals, rules=rules)
+    assert any(met.kind == "norm" and met.function == "group_norm" and met.rule == "freeze" for met in result.coverage)
+    if rules == "exact":
+        assert result.ledger.gap.abs().max() < 1e-5 * result.output.abs().max()
+
+
+def mixture_of_normals(output: Any) -> Tensor:
+    normals = next(x for x in output.values() if isinstance(x, Tensor) and x.is_floating_point())
+    return (
+        (normals * torch.randn(normals.shape, generator=torch.Generator().manual_seed(1)).to(normals)).flatten(1).sum(1)
+    )
+
+
 def test_bloom_by_its_own_gradient() -> None:
     """BLOOM's GELU is an autograd function of its own: trusted, it is differentiated, which is `ah+ln`."""
     specimen = next(s for s in zoo.SPECIMENS if s.model_type == "bloom")

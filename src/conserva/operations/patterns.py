@@ -84,7 +84,8 @@ def read_product(context: Propagation, function: Callable[..., Any], a: Tensor, 
 
 def _may_scale(factor: Tensor, numerator: Tensor) -> bool:
     """Tell whether a factor is smaller than what it scales, or repeats its elements, as the result of a reduction."""
-    return factor.numel() < numerator.numel() or 0 in factor.stride()
+    is_smaller = factor.shape != numerator.shape and factor.numel() <= numerator.numel()  # both may be empty
+    return is_smaller or 0 in factor.stride()
 
 
 def _read(
