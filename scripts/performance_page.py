@@ -112,6 +112,7 @@ def long_context(found: Found) -> list[str]:
         table(["tokens", *columns], cells),
         *_verdicts(rows),
         *_reasons([row["contenders"] for row in rows]),
+        *[f"{row['tokens']:,} tokens: {row['note']}." for row in rows if "note" in row],
     ]
     plans = {f"{row['tokens']:,}": row["plans"].get(OURS) for row in rows if row.get("plans", {}).get(OURS)}
     if plans:
@@ -308,6 +309,27 @@ def throughput(found: Found) -> list[str]:
     ]  # fmt: skip
 
 
+def recordings(found: Found) -> list[str]:
+    """Show what CUDA graphs save inside one call of `explain`."""
+    runs = found["explain"]
+    first = next(iter(runs.values()))
+    names = [name for name in first["contenders"] if name.startswith("explain")]
+    cells = [
+        [name, *(_rate(run["contenders"].get(name), run["contenders"]["GI, batches ready"]) for run in runs.values())]
+        for name in names
+    ]
+    titles = [
+        f"{run['texts']:,} texts {name}, {run['batches']} batches of {run['shapes']} shapes"
+        for name, run in runs.items()
+    ]
+    return [
+        "## Recordings in one call",
+        "`conserva.explain` of many texts by BERT-base with random weights, which records anew in each call: texts a "
+        f"second, and as multiples of a loop of GI over batches that are ready. {_made_with(found['machine'])}",
+        table(["", *titles], cells),
+    ]
+
+
 def _stream(found: Found) -> str:
     low, high = found["tokens"]
     long = f"{low}" if low == high else f"{low} to {high}"
@@ -340,6 +362,7 @@ COMMANDS = {
     "profile": "python benchmarks/longcontext.py --profile 512 65536",
     "attention": "python benchmarks/attention.py",
     "throughput": "python benchmarks/throughput.py",
+    "replaying": "python benchmarks/replaying.py > benchmarks/results/replaying.json",
     "overhead": "python benchmarks/overhead.py",
     "overhead-small": "python benchmarks/overhead.py --small --batch 1 --tokens 32",
 }
@@ -365,6 +388,7 @@ SECTIONS: tuple[tuple[Callable[..., list[str]], tuple[str, ...]], ...] = (
     (profile, ("profile",)),
     (kernel, ("attention",)),
     (throughput, ("throughput",)),
+    (recordings, ("replaying",)),
     (overhead, ("overhead", "overhead-small")),
 )
 """What the page shows, in order, and the results each part needs."""
