@@ -61,7 +61,7 @@ UNKNOWN = {
 def test_weights_that_are_no_parameters_are_refused_by_name(name: str, rules: str) -> None:
     how, use, said = UNKNOWN[name]
     model = shake(Weighted(how, use))
-    with pytest.raises(conserva.Error, match=rf"{said}.*requires a gradient and is no nn\.Parameter"):
+    with pytest.raises(conserva.Error, match=rf"{said}.*requires a gradient and is not an nn\.Parameter"):
         conserva.relevance(model, torch.randint(0, 50, (2, 5)), 1, rules=rules)
 
 

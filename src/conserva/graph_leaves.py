@@ -24,7 +24,7 @@ def refuse_unknown_leaves(nodes: Sequence[Any], known: Collection[Tensor], modul
         if id(leaf) in explained or isinstance(leaf, nn.Parameter):
             continue
         raise NotApplicable(
-            f"{_described(leaf, modules)} requires a gradient and is no nn.Parameter, so a part of the "
+            f"{_described(leaf, modules)} requires a gradient and is not an nn.Parameter, so a part of the "
             "relevance would go to it. Make it a parameter, or call requires_grad_(False) on it."
         )
 

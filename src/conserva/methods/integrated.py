@@ -38,7 +38,7 @@ class _Path(Sources):
     def looked_up(self, context: Propagation, ids: Ids, table: Tensor, rows: Tensor, shadow: Any) -> Tensor:
         if self.baseline is not None:
             if not 0 <= self.baseline < table.shape[0] and table.data_ptr() in self._tables:
-                raise Error(f"baseline={self.baseline} is no token: the model has {table.shape[0]}.")
+                raise Error(f"baseline={self.baseline} is not a token: the model has {table.shape[0]}.")
             self._start = table[self.baseline].detach() if self.baseline < table.shape[0] else 0.0
         return super().looked_up(context, ids, table, rows, shadow)
 

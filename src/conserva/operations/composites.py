@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -126,36 +127,24 @@ def interpolate_linearly(context: Propagation, function: Callable[..., Any], inp
         return input + weight * (end - input)
 
 
-def add_product(
-    context: Propagation,
-    function: Callable[..., Any],
-    input: Any,
-    tensor1: Any,
-    tensor2: Any,
-    *,
-    value: float = 1,
-) -> Any:
-    """Read `addcmul`."""
-    if not any(map(live, (input, tensor1, tensor2))):
-        return function(input, tensor1, tensor2, value=value)
-    with context.reading():
-        return input + value * (tensor1 * tensor2)
+def _added_to(combine: Callable[[Any, Any], Any]) -> Reader:
+    """Return the reader of `addcmul` or `addcdiv`: a product or a quotient, added to a tensor."""
 
+    def read(
+        context: Propagation,
+        function: Callable[..., Any],
+        input: Any,
+        tensor1: Any,
+        tensor2: Any,
+        *,
+        value: float = 1,
+    ) -> Any:
+        if not any(map(live, (input, tensor1, tensor2))):
+            return function(input, tensor1, tensor2, value=value)
+        with context.reading():
+            return input + value * combine(tensor1, tensor2)
 
-def add_quotient(
-    context: Propagation,
-    function: Callable[..., Any],
-    input: Any,
-    tensor1: Any,
-    tensor2: Any,
-    *,
-    value: float = 1,
-) -> Any:
-    """Read `addcdiv`."""
-    if not any(map(live, (input, tensor1, tensor2))):
-        return function(input, tensor1, tensor2, value=value)
-    with context.reading():
-        return input + value * (tensor1 / tensor2)
+    return read
 
 
 def cosine_similarity(
@@ -183,10 +172,10 @@ def statistic_and_mean(
 
 READERS: dict[str, Reader] = {
     **dict.fromkeys(("std_mean", "var_mean"), statistic_and_mean),
-    "addcdiv": add_quotient,
+    "addcmul": _added_to(operator.mul),
+    "addcdiv": _added_to(operator.truediv),
     "cosine_similarity": cosine_similarity,
     "multi_head_attention_forward": multi_head_attention,
     "glu": gated_linear_unit,
     "lerp": interpolate_linearly,
-    "addcmul": add_product,
 }
