@@ -97,7 +97,7 @@ class _Witness:
             return True
         if name in graph.BATCH_NORMS and getattr(node, "_saved_training", False):
             raise Refused(f"A norm over the batch ({name}) was not reached by a rule.", node)
-        if name in ("ScatterReduce", "IndexReduce") and getattr(node, "_saved_reduce", "") == "prod":
+        if name in _REDUCED_BY_NAME and getattr(node, "_saved_reduce", "") == "prod":
             raise Refused(f"{name} multiplies live values, and no rule reads it.", node)
         if name in graph.PRODUCTS:
             self._check_product(node, name)
@@ -109,7 +109,7 @@ class _Witness:
             if len(live_edges(node)) > 1 or not live_edges(node, (2,)):
                 raise self._unread(node, name)
         elif name in self.allowed:
-            return True
+            return name not in graph.BATCH_NORMS and name not in _REDUCED_BY_NAME
         elif node not in self.softmaxes and not (name in _LOG_PROBABILITIES and node in self.target_nodes):
             raise self._unread(node, name)
         return False
@@ -214,6 +214,8 @@ _UNRECOGNISED = (
     "A product of two live tensors belongs to no attention that conserva recognises: there is no softmax between the "
     "scores and the values."
 )
+_REDUCED_BY_NAME = ("ScatterReduce", "IndexReduce")
+"""Nodes of which each says by itself whether it adds or multiplies."""
 _ON_THE_WAY = graph.REDUCTIONS | set(graph.MATRIX_PRODUCTS)
 """What lies between a softmax and the output of its attention."""
 _LOG_PROBABILITIES = ("LogSoftmax", "Logsumexp")
