@@ -429,6 +429,32 @@ def test_a_function_without_a_value_at_zero_is_refused_under_exact(function: Cal
         explained(Plain(activation=lambda x: function(x.abs())), "exact")
 
 
+SMALL_FACTORS = {
+    "a mean": lambda x: x * x.mean(-1, keepdim=True),
+    "a mean, squared": lambda x: x * x.mean(-1, keepdim=True) ** 2,
+    "a mean, activated": lambda x: x * torch.tanh(x.mean(-1, keepdim=True)),
+    "a sum over the tokens": lambda x: x * x.sum(1, keepdim=True),
+    "the largest": lambda x: x * x.amax(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_FACTORS)
+def test_a_small_factor_that_does_not_normalise_is_not_frozen(name: str) -> None:
+    """Each factor gets half, as the gradient of each alone tells."""
+
+    class Gated(Plain):
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.words(ids)
+            x = x + F.scaled_dot_product_attention(x, x, x)
+            return self.out(SMALL_FACTORS[name](self.layers[0]["q"](x)).mean(1))
+
+    torch.manual_seed(0)
+    model, ids = shake(Gated().double()), torch.tensor([[3, 7, 1, 9, 4]])
+    result = conserva.relevance(model, ids, 1, rules="exact")
+    assert result.ledger.gap.abs().max() < 1e-12
+    assert not any(met.kind == "norm" for met in result.coverage)
+
+
 def test_laser_attention_is_refused() -> None:
     """log(softmax @ exp(values)): its logarithm has no value at 0, and scores would explode."""
 

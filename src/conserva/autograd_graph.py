@@ -108,6 +108,9 @@ LOGARITHMS = _names("Log Log2 Log10")
 POWERS = _names("Pow Rsqrt Sqrt Reciprocal")
 """Elementwise functions that make a scale of a sum."""
 
+INVERSES = _names("Pow Rsqrt Reciprocal Div")
+"""Those of them that a tensor is multiplied by, where it is normalised."""
+
 ACTIVATIONS = (
     POWERS
     | EXPONENTIALS
@@ -188,14 +191,24 @@ def is_own(node: Any) -> bool:
 def elementwise_of(node: Any) -> str:
     """Return the name of the elementwise function that a node is, by torch or by a rule; nothing for other nodes."""
     name = name_of(node)
+    if name == "Pow":
+        return _kind_of_power(node)
     if name in ACTIVATIONS:
-        return "Exp" if type(node).__name__ == "PowBackward2" else name
+        return name
     function = str(getattr(node, "elementwise", "")) if is_own(node) else ""
     return _CALLS.get(function, function.capitalize())
 
 
 _CALLS = {"__rdiv__": "Div", "truediv": "Div", "__rpow__": "Exp", "__pow__": "Pow", "float_power": "Pow"}
 """Torch calls, as the rule for activations names them, that are not named like their nodes."""
+
+
+def _kind_of_power(node: Any) -> str:
+    """Return `Exp` for a number to the power of a tensor, `Square` for a power above one, and `Pow` for others."""
+    if type(node).__name__ == "PowBackward2":
+        return "Exp"
+    exponent = getattr(node, "_saved_exponent", None)
+    return "Square" if isinstance(exponent, (int, float)) and exponent >= 1 else "Pow"
 
 
 def _composed(outer: str, inner: str) -> str:

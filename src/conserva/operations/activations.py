@@ -47,7 +47,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return made_beside(x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
-    if context.rules.activation == "ratio" and _is_scale(function, x):
+    if context.rules.activation == "ratio" and _is_scale(function, x, args):
         return function(x, *args, **kwargs)  # decided where it is multiplied by, or divided by
     rule = context.meet("activation", function)
     large = context.keeper is not None and context.keeper.is_large(x)
@@ -72,12 +72,16 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     return follow(context, function, x, *args, **kwargs)
 
 
-_SCALES = frozenset({"sqrt", "rsqrt", "reciprocal", "pow", "float_power", "__rdiv__"})
+_ROOTS = ("sqrt", "rsqrt", "reciprocal", "__rdiv__")
+_POWERS = ("pow", "float_power")
 
 
-def _is_scale(function: Callable[..., Any], x: Tensor) -> bool:
+def _is_scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> bool:
     """Tell whether a root or a reciprocal is one of a reduction: the scale of a norm, and not an activation."""
-    return function.__name__ in _SCALES and Making(edge_of(x)).is_reduced
+    name = function.__name__
+    exponent = args[0] if args and name in _POWERS else 1
+    is_root = name in _ROOTS or (not isinstance(exponent, Tensor) and exponent < 1)
+    return is_root and Making(edge_of(x)).is_reduced
 
 
 def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:

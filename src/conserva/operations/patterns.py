@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ..autograd_graph import POWERS, Making, edge_of, is_own
+from ..autograd_graph import INVERSES, Making, edge_of, is_own
 from ..errors import NotApplicable
 from .live import live
 
@@ -39,7 +39,7 @@ def kind_of_factor(numerator: Edge | None, made: Making) -> tuple[str, str]:
     """Return whether a factor scales the numerator as a softmax does, or as a norm does, and the function it is."""
     if made.is_log_normalised and made.scaling:
         return SHARE, made.scaling
-    if made.scaling not in POWERS and made.scaling != "Div":
+    if made.scaling not in INVERSES:
         return "", ""
     return (ATTENTION if _same_exponentials(numerator, made) else NORM), made.scaling
 
