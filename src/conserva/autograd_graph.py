@@ -39,7 +39,7 @@ SUMS = _names("Add Sub Rsub Neg Lerp")
 """Sums and differences, element by element."""
 
 REDUCTIONS = _names("""
-    Sum Mean Nansum Nanmean ScatterAdd IndexAdd ScatterReduce IndexReduce SegmentReduce EmbeddingBag Trace
+    Sum Mean Nansum Nanmean ScatterAdd IndexAdd ScatterReduce IndexReduce SegmentReduce Trace
     AvgPool1D AvgPool2D AvgPool3D AdaptiveAvgPool1D AdaptiveAvgPool2D AdaptiveAvgPool3D
 """)
 """Sums and means of several elements of one tensor."""
@@ -70,7 +70,7 @@ MATRIX_PRODUCTS = {
     **dict.fromkeys(("Mm", "Bmm", "Mv", "Dot", "Vdot", "GroupedMm", "LinalgVecdot", "Linear"), (0, 1)),
     **dict.fromkeys(("Addmm", "Baddbmm", "Addbmm", "Addmv", "Addr"), (1, 2)),
     **dict.fromkeys(("Convolution", "ConvolutionOverrideable", "MkldnnConvolution", "CudnnConvolution"), (0, 1)),
-    **dict.fromkeys(("Trilinear",), (0, 1, 2)),
+    **dict.fromkeys(("Trilinear", "EmbeddingBag"), (0, 1, 2)),
     **dict.fromkeys(("LinalgCross", "SparseMm", "SparseAddmm"), (0, 1)),
 }
 """Products that sum over an axis, each with the edges of its factors."""
@@ -171,6 +171,15 @@ def nodes_between(later: Sequence[Tensor], earlier: Sequence[Tensor]) -> set[Any
     return found
 
 
+def is_linear(node: Any) -> bool:
+    """Tell whether a node is a linear map without a constant: it moves, scales or sums live values alone."""
+    name, edges = name_of(node), live_edges(node)
+    if name in SUMS:
+        return len(edges) == len(node.next_functions) and len(edges) > 1
+    is_scaled = name in ("Mul", "Div") and len(edges) == 1
+    return is_scaled or name in MOVES or name in REDUCTIONS or name in SELECTIONS
+
+
 def edge_of(x: Tensor) -> Edge | None:
     """Return the edge that a tensor came out of; None for one that is not live, and for a leaf."""
     return None if x.grad_fn is None else (x.grad_fn, x.output_nr)
@@ -214,8 +223,12 @@ def _kind_of_power(node: Any) -> str:
 def _composed(outer: str, inner: str) -> str:
     """Return by which name a function of a function is known: a power stays one, and exp of a logarithm is one."""
     if outer in POWERS or outer == "Div":
-        return outer
+        return outer if inner in POWERS or inner in _BOUNDS else "Mixed"
     return "Pow" if outer in EXPONENTIALS and inner in LOGARITHMS else inner
+
+
+_BOUNDS = _names("Square Abs Clamp ClampMin ClampMax Clamp_min Clamp_max")
+"""What may stand between a power and the reduction that it is of: not more than a bound, as of an epsilon."""
 
 
 def is_exponential(node: Any) -> bool:
@@ -246,6 +259,12 @@ class Making:
         self.summed: set[Edge] = set()
         """The arguments of the exponentials that are part of a reduction."""
         self.exponential_nodes: set[Any] = set()
+        self.products: set[Any] = set()
+        """Products of two live tensors on the way: what is reduced in another factor may not hold them."""
+        self.is_mixed = False
+        """Whether it is a product or a quotient of live tensors outside of its reduction."""
+        self.is_sum = False
+        """Whether it is a sum of live tensors outside of its reduction."""
         self.is_log_normalised = False
         """Whether the logarithm of a softmax's denominator is part of it."""
         if edge is not None:
@@ -270,8 +289,10 @@ class Making:
                 if role == _REDUCTION:
                     self.is_reduced = reduced = True
                     self.scaling = self.scaling or function
-                elif role == _SUM and len(edges) > 1 and (reduced or not function):
-                    continue  # a residual stream
+                elif role == _SUM and len(edges) > 1:
+                    if reduced or not function:
+                        continue  # a residual stream
+                    self.is_sum = True
             waiting += [(before, function, reduced) for before, _ in edges]
 
     def _look(self, node: Any, function: str, reduced: bool) -> tuple[str, bool, list[Edge]]:
@@ -304,9 +325,13 @@ class Making:
         if name == "Div":
             if len(edges) == 1 and live_edges(node, (1,)):
                 return "Div", reduced, edges  # a reciprocal; a quotient of live tensors was read when it was taken
+            self.is_mixed |= len(edges) > 1 and not reduced
             return function, reduced, live_edges(node, (0,))
         if name in PRODUCTS:
-            self.is_of_scores |= reduced and bool(self.scaling) and len(set(live_edges(node, PRODUCTS[name]))) > 1
+            if len(set(live_edges(node, PRODUCTS[name]))) > 1:
+                self.products.add(node)
+                self.is_mixed |= not reduced
+                self.is_of_scores |= reduced and bool(self.scaling)
             return function, reduced, edges
         return function, reduced, edges if name in ("ScaleGradient", "WithValue") else []
 

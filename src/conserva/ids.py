@@ -169,7 +169,7 @@ def follow(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
             if name in MOVES:
                 return type(out)(_moved(func, args, kwargs, out))
             parts = [_changed(name, args, kwargs, one) if isinstance(one, Tensor) else one for one in out]
-            return type(out)(parts) if type(out) in (tuple, list) else out
+            return type(out)(parts)  # also torch's own named tuples, of sort and topk
         return out
 
 

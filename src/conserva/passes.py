@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import checks, witness
-from .autograd_graph import nodes_behind
+from .autograd_graph import is_linear, nodes_behind
 from .coverage import Meeting
 from .errors import Error, NotApplicable
 from .forward import advice, forward
@@ -33,6 +33,9 @@ EVERYWHERE = "*"
 
 TOLERANCE = 1e-3
 """How much shares may differ that are the same but for rounding."""
+
+LARGEST_GAP = 1e-3
+"""The largest gap under rules that close, relative to all entries of the ledger, that is put down to rounding."""
 
 HALF_SCALES = (256.0, 1.0)
 """Half precision loses gradients below 6e-8, so they travel scaled; one that overflows is tried as it is."""
@@ -93,6 +96,8 @@ class Pass:
     def __call__(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
         splits = self._run(call, targets)
         for split in splits:
+            if split.closed is not None:
+                checks.require(split.closed, partial(_not_closed, split.relevance))
             blame = partial(self._blame, call, targets, split.places, split.finite, split.dtype)
             checks.require(split.finite.all(), blame)
         return [split.relevance for split in splits]
@@ -188,7 +193,23 @@ class Pass:
         met, inputs = context.coverage.meetings(self.modules), sources.inputs
         plan = WHOLE if context.keeper is None else context.keeper.leanest
         found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan)
-        return _Split(found, finite, number.dtype)
+        return _Split(found, finite, number.dtype, self._closed(context, ledger, number))
+
+    def _closed(self, context: Propagation, ledger: Ledger | None, number: Tensor) -> Tensor | None:
+        """Return whether a ledger that must close does so, up to rounding; None where it need not.
+
+        A target may add a constant, or take a logarithm; and half precision rounds too much to tell.
+        """
+        if ledger is None or not self.rules.closes or number.dtype not in (torch.float32, torch.float64):
+            return None
+        halves = (torch.float16, torch.bfloat16)
+        if any(x.dtype in halves for x in self.model.parameters()) or torch.is_autocast_enabled(number.device.type):
+            return None
+        if not all(map(is_linear, context.target_nodes)):
+            return None
+        entries = (ledger.output, ledger.inputs, ledger.positions, ledger.biases)
+        size = torch.stack([entry.abs() for entry in entries]).sum(0)
+        return (ledger.gap.abs() <= LARGEST_GAP * size).all()
 
     def _check_samples(
         self, context: Propagation, number: Tensor, cut: Mapping[str, Tensor], ledger: Ledger, scale: float, keep: bool
@@ -230,12 +251,23 @@ class Pass:
         )
 
 
+def _not_closed(found: Relevance) -> Error:
+    gap = None if found.ledger is None else float(found.ledger.gap.abs().max())
+    return Error(
+        f"The ledger does not close under rules={found.rules.name!r}: the gap is {gap:.3g} for an output of "
+        f"{float(found.output.abs().max()):.3g}, so a call of the model was not understood. `conserva audit` says in "
+        "which module relevance is lost; rules that do not promise to close, such as 'ah+ln', give an answer."
+    )
+
+
 class _Split(NamedTuple):
     """What one gradient gave, and for each place whether it is finite."""
 
     relevance: Relevance
     finite: Tensor
     dtype: torch.dtype
+    closed: Tensor | None = None
+    """Whether the ledger closes, where it must."""
 
     @property
     def places(self) -> tuple[str, ...]:

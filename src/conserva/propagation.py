@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .coverage import Coverage, calling_module
-from .errors import Error
+from .errors import Error, NotApplicable
 from .held import Held, with_value
 from .ids import Ids
 from .operations import READERS, is_idle
@@ -94,7 +94,7 @@ class Propagation(TorchFunctionMode):
     ) -> Any:
         out = self._read(func, types, args, kwargs)
         if self.has_lost:
-            pass_on(self, func, args, out)
+            pass_on(self, func, args, kwargs, out)
         if self.calls is not None:
             note_call(self.calls, out, getattr(func, "__name__", str(func)))
         if self.held is not None:
@@ -139,7 +139,7 @@ class Propagation(TorchFunctionMode):
 
     def _find_reader(self, func: Callable[..., Any]) -> Reader:
         name = getattr(func, "__name__", "").split(".")[0]  # aten overloads are called "add.Tensor"
-        reader = self.table["transpose"] if func in _TRANSPOSED else self.table.get(name)
+        reader = self.table.get(_ATTRIBUTES.get(func, name))
         if reader is None:
             reader = untouched if name in ("__get__", "__set__", "") else self.reader_of_others(name)
         if self.books is None and (reader is _named or is_idle(reader, self.rules)):
@@ -218,6 +218,11 @@ class Propagation(TorchFunctionMode):
 
     def ratio(self, source: Tensor, value: Tensor, limits: Limits) -> Tensor:
         """Return an activation's value, read as its source times a constant."""
+        if source.is_complex():
+            raise NotApplicable(
+                f"The model applies {limits.name or 'a function'!r} to complex numbers, for which there is no rule: "
+                "write it with their real and imaginary parts."
+            )
         if self.held is not None:
             value = self.held.times(source, value, limits.at_zero, limits.slope).to(value.dtype)
         return Ratio.apply(source, [value], limits, self.rules.attention != "freeze")  # type: ignore[no-any-return]
@@ -248,7 +253,9 @@ class Propagation(TorchFunctionMode):
 
 _innermost = threading.local()
 _GET_ITEM = Tensor.__getitem__
-_TRANSPOSED = {getattr(Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
+_ATTRIBUTES = {getattr(Tensor, name).__get__: "transpose" for name in ("T", "mT", "H", "mH")}
+_ATTRIBUTES[Tensor.data.__get__] = "detach"  # type: ignore[attr-defined]
+"""Attributes of tensors that are calls by another name."""
 
 
 def _as_it_stands(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -72,6 +72,12 @@ class RuleSet:
                 "operations: add norm='freeze', or take activation='gradient'."
             )
 
+    @property
+    def closes(self) -> bool:
+        """Whether the ledger closes under these rules: every nonlinear factor is frozen or shared."""
+        frozen = self.attention == self.norm == "freeze" and self.activation == "ratio"
+        return frozen and self.product != "gradient" and self.bilinear != "gradient" and self.linear == "zero"
+
 
 _PAPER = {"ah": ("freeze", "gradient"), "ln": ("gradient", "freeze"), "ah+ln": ("freeze", "freeze")}
 

@@ -17,7 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from . import autograd_graph as graph
 from .autograd_graph import Edge, live_edges, name_of
 from .errors import NotApplicable
-from .operations.patterns import ATTENTION, NORM, is_watched, kind_of_factor, kind_of_quotient
+from .operations.patterns import ATTENTION, NORM, SHARE, is_watched, kind_of_factor, kind_of_quotient, refusal_of
 from .packed import is_packed_product, packed_biases
 
 if TYPE_CHECKING:
@@ -99,6 +99,15 @@ class _Witness:
             raise Refused(f"A norm over the batch ({name}) was not reached by a rule.", node)
         if name in _REDUCED_BY_NAME and getattr(node, "_saved_reduce", "") == "prod":
             raise Refused(f"{name} multiplies live values, and no rule reads it.", node)
+        weight = _LIVE_WEIGHTS.get(name)
+        if weight is not None and live_edges(node, (weight,)) and self.rules.product != "gradient":
+            raise Refused(f"{name} has a live weight, and no rule reads it: write it as a product.", node)
+        if self.rules.norm == "freeze" and name in graph.POWERS and self._is_leftover(node):
+            raise Refused(
+                f"A root or a reciprocal of a reduction ({name}) is not the scale of a norm that conserva recognises: "
+                "it is not multiplied or divided by alone. Write the norm with torch's own.",
+                node,
+            )
         if name in graph.PRODUCTS:
             self._check_product(node, name)
         elif name in graph.QUOTIENTS:
@@ -109,10 +118,18 @@ class _Witness:
             if len(live_edges(node)) > 1 or not live_edges(node, (2,)):
                 raise self._unread(node, name)
         elif name in self.allowed:
-            return name not in graph.BATCH_NORMS and name not in _REDUCED_BY_NAME
+            each = name in graph.BATCH_NORMS or name in _REDUCED_BY_NAME or name in _LIVE_WEIGHTS
+            return not each and name not in graph.POWERS
         elif node not in self.softmaxes and not (name in _LOG_PROBABILITIES and node in self.target_nodes):
             raise self._unread(node, name)
         return False
+
+    @staticmethod
+    def _is_leftover(node: Any) -> bool:
+        """Tell whether a power is one of a reduction, and of nothing else."""
+        function = graph.elementwise_of(node)
+        made = graph.Making((node, 0)) if function in graph.POWERS else None
+        return made is not None and made.scaling in graph.POWERS and not made.summed  # of a softmax
 
     def _check_own(self, node: Any) -> bool:
         limits = getattr(node, "limits", None)
@@ -158,7 +175,9 @@ class _Witness:
             raise Refused("A division by a live tensor was made by a call that conserva does not read.", node)
 
     def _check_scale(self, node: Any, kind: str, made_by: str) -> None:
-        if kind and (self.rules.norm if kind == NORM else self.rules.attention) == "freeze":
+        if refusal := refusal_of(kind, self.rules):
+            raise Refused(refusal, node)
+        if kind in _RULED and (self.rules.norm if kind == NORM else self.rules.attention) == "freeze":
             what = "A norm" if kind == NORM else "A softmax"
             raise Refused(
                 f"{what} is written out in a way that conserva does not recognise: a live tensor is scaled by "
@@ -214,7 +233,10 @@ _UNRECOGNISED = (
     "A product of two live tensors belongs to no attention that conserva recognises: there is no softmax between the "
     "scores and the values."
 )
-_REDUCED_BY_NAME = ("ScatterReduce", "IndexReduce")
+_LIVE_WEIGHTS = {"Lerp": 2, "Prelu": 1, "PreluKernel": 1}
+"""Nodes that are linear in all edges but one, their weight's."""
+_RULED = (ATTENTION, NORM, SHARE)
+_REDUCED_BY_NAME = ("ScatterReduce", "IndexReduce", "SegmentReduce")
 """Nodes of which each says by itself whether it adds or multiplies."""
 _ON_THE_WAY = graph.REDUCTIONS | set(graph.MATRIX_PRODUCTS)
 """What lies between a softmax and the output of its attention."""

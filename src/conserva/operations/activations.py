@@ -17,6 +17,7 @@ from .elementwise import (
     Trail,
     book_at_zero,
     follow,
+    is_curved,
     known_trail,
     leave_trail,
     made_beside,
@@ -49,6 +50,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return function(x, *args, **kwargs)
     if context.rules.activation == "ratio" and _is_scale(function, x, args):
         return function(x, *args, **kwargs)  # decided where it is multiplied by, or divided by
+    args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
     rule = context.meet("activation", function)
     large = context.keeper is not None and context.keeper.is_large(x)
     if rule == "gradient" and not large and context.rules.product == "gradient":
@@ -65,11 +67,16 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
             leave_trail(out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
         return out
     if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
-        # Bounds that are tensors: no one f(0), f'(0) for all elements.
+        # Bounds that are tensors: no one f(0), f'(0) for all elements, unless it is 0.
         with torch.no_grad():
             value = function(x, *args, **kwargs)
-        return context.ratio(x, value, Limits(0.0, 0.0, True, function.__name__))
+            is_odd = bool((function(torch.zeros_like(x), *args, **kwargs) == 0).all())
+        return context.ratio(x, value, Limits(0.0, 0.0, is_odd, function.__name__))
     return follow(context, function, x, *args, **kwargs)
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is Tensor and x.dim() == 0 and x.is_cpu and not x.requires_grad
 
 
 _ROOTS = ("sqrt", "rsqrt", "reciprocal", "__rdiv__")
@@ -81,7 +88,7 @@ def _is_scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) ->
     name = function.__name__
     exponent = args[0] if args and name in _POWERS else 1
     is_root = name in _ROOTS or (not isinstance(exponent, Tensor) and exponent < 1)
-    return is_root and Making(edge_of(x)).is_reduced
+    return is_root and not is_curved(x) and Making(edge_of(x), "Pow").scaling == "Pow"
 
 
 def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import Error
+from .elementwise import made_beside
 from .live import live
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def cosine_similarity(
     if not (live(x1) or live(x2)):
         return function(x1, x2, dim, eps)
     with context.reading():
+        x1, x2 = torch.broadcast_tensors(x1, x2)  # type: ignore[no-untyped-call]
         a, b = (x / torch.linalg.vector_norm(x, dim=dim, keepdim=True).clamp_min(eps) for x in (x1, x2))
         return (a * b).sum(dim)
 
@@ -170,12 +172,29 @@ def statistic_and_mean(
         return spread, input.mean(axes, keepdim=bool(input.dim()) and spread.dim() == input.dim())
 
 
-READERS: dict[str, Reader] = {
-    **dict.fromkeys(("std_mean", "var_mean"), statistic_and_mean),
+def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
+    """Return the reader of the same call in place."""
+
+    def read_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not live(x) and not any(map(live, args)):
+            return function(x, *args, **kwargs)
+        return made_beside(x, lambda copy: read(context, out_of_place, copy, *args, **kwargs))
+
+    return read_in_place
+
+
+_INTERPOLATING: dict[str, Reader] = {
+    "lerp": interpolate_linearly,
     "addcmul": _added_to(operator.mul),
     "addcdiv": _added_to(operator.truediv),
+}
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("std_mean", "var_mean"), statistic_and_mean),
+    **{f"{name}_": _in_place(getattr(torch, name), read) for name, read in _INTERPOLATING.items()},
+    **_INTERPOLATING,
     "cosine_similarity": cosine_similarity,
     "multi_head_attention_forward": multi_head_attention,
     "glu": gated_linear_unit,
-    "lerp": interpolate_linearly,
 }

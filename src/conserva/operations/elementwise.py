@@ -219,6 +219,7 @@ def share_source(a: Tensor, b: Tensor) -> bool:
         and a.data_ptr() == b.data_ptr()
         and a.stride() == b.stride()
         and a.device == b.device
+        and a.is_conj() == b.is_conj()
         and a.numel() > 0
     )
 

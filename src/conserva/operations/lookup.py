@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import Error
 from ..ids import Ids, follow, ids_in, plain
 from .live import live
+from .lost import mark
 
 if TYPE_CHECKING:
     from ..propagation import Propagation
@@ -50,7 +51,8 @@ def call_with_ids(
     if any(map(live, args)) or any(map(live, kwargs.values())):
         return reader(context, function, *plain(args), **{key: plain(x) for key, x in kwargs.items()})
     _refuse_one_hot(context, name, args, kwargs)
-    return follow(function, args, kwargs)
+    # Numbers that are made of ids in another way, as by counting them, depend on the input without a gradient.
+    return mark(context, follow(function, args, kwargs), function)
 
 
 def has_ids(index: Any) -> bool:

@@ -6,11 +6,12 @@ out of sight: it would be booked as a constant of the model, though it depends o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from .live import live
 
@@ -23,7 +24,7 @@ _MARK = "conserva_lost"
 
 _SHAPE_ALONE = frozenset({
     "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones",
-    "new_empty", "new_full", "new_tensor", "copy_", "zero_", "fill_",
+    "new_empty", "new_full", "new_tensor", "zero_",
 })  # fmt: skip
 """Calls that take the shape and the type of a tensor, and not its values."""
 
@@ -33,15 +34,21 @@ def without_gradient(
 ) -> Any:
     """Make a call while gradients are off; mark what it makes of live values."""
     out = function(*args, **kwargs)
-    if any(isinstance(x, Tensor) and (x.requires_grad or is_lost(x)) for x in args):
+    if any(x.requires_grad or is_lost(x) for x in _tensors((args, kwargs))):
+        if function.__name__ == "__setitem__":
+            mark(context, args[0], function)
         return mark(context, out, function)
     return out
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    return (x for x in tree_leaves(values) if isinstance(x, Tensor))
 
 
 def mark(context: Propagation, out: Any, function: Callable[..., Any]) -> Any:
     """Note that a tensor depends on the input, without a gradient; return it."""
     name = getattr(function, "__name__", str(function))
-    if name in _SHAPE_ALONE:
+    if out is None or name in _SHAPE_ALONE:
         return out
     if context.held is not None and type(out) is Tensor and out.is_floating_point() and not out.requires_grad:
         out = context.held.value(partial(_itself, out)).clone()
@@ -56,13 +63,31 @@ def _itself(x: Tensor) -> Tensor:
     return x
 
 
-def pass_on(context: Propagation, function: Callable[..., Any], args: tuple[Any, ...], out: Any) -> None:
-    """Mark what a call makes of marked values."""
-    for x in args:
-        for one in x if isinstance(x, (tuple, list)) else (x,):
-            if is_lost(one):
-                mark(context, out, function)
-                return
+def pass_on(
+    context: Propagation,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    out: Any,
+) -> None:
+    """Mark what a call makes of marked values, and note where it joins them with live ones."""
+    name = getattr(function, "__name__", "")
+    found = next((x for x in _tensors((args, kwargs)) if is_lost(x)), None)
+    if found is None:
+        return
+    if name == "__setitem__":
+        out = args[0]
+    mark(context, out, function)
+    if name in _JOINING and live(out):
+        context.lost_sums[out.grad_fn] = made_by(found)
+
+
+_JOINING = frozenset({
+    "index_add", "index_add_", "index_copy", "index_copy_", "index_put", "index_put_", "masked_scatter",
+    "masked_scatter_", "maximum", "minimum", "scatter", "scatter_", "scatter_add", "scatter_add_", "slice_scatter",
+    "select_scatter", "vstack", "hstack", "dstack", "copy_", "__setitem__",
+})  # fmt: skip
+"""Calls that add values to others or put them beside, and that no ledger books."""
 
 
 def is_lost(x: object) -> bool:
@@ -81,4 +106,11 @@ def detach(context: Propagation, function: Callable[..., Any], input: Any, *args
     return mark(context, out, function) if live(input) or is_lost(input) else out
 
 
-READERS: dict[str, Reader] = {"detach": detach}
+def detach_in_place(context: Propagation, function: Callable[..., Any], x: Any) -> Any:
+    """Read `detach_`."""
+    was_live = live(x) or is_lost(x)
+    out = function(x)
+    return mark(context, out, function) if was_live else out
+
+
+READERS: dict[str, Reader] = {"detach": detach, "detach_": detach_in_place}

@@ -93,6 +93,26 @@ def _deviation(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     return torch.rsqrt(in_float32(x.detach()).var(axes, correction=0, keepdim=True) + eps)
 
 
+def _affine_by_hand(read: Reader, at: int, channels_first: bool) -> Reader:
+    """Return the reader of a norm whose weight or bias may be live: those are applied in calls of their own."""
+
+    def read_apart(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(("weight", "bias"), args[at : at + 2], strict=False)) | kwargs
+        weight, bias = given.get("weight"), given.get("bias")
+        if not (live(weight) or live(bias)):
+            return read(context, function, input, *args, **kwargs)
+        plain = [None if at <= i < at + 2 else arg for i, arg in enumerate(args)]
+        out = read(context, function, input, *plain, **{**kwargs, **dict.fromkeys({"weight", "bias"} & set(kwargs))})
+        shape = (-1, *[1] * (input.dim() - 2)) if channels_first else None
+        with context.reading():
+            for one, join in ((weight, torch.mul), (bias, torch.add)):
+                if one is not None:
+                    out = join(out, one if shape is None else one.view(shape))
+        return out
+
+    return read_apart
+
+
 def layer_norm(
     context: Propagation,
     function: Callable[..., Any],
@@ -253,11 +273,11 @@ def renorm(context: Propagation, function: Callable[..., Any], input: Any, p: fl
 
 
 READERS: dict[str, Reader] = {
-    "layer_norm": layer_norm,
-    "rms_norm": rms_norm,
-    "group_norm": group_norm,
-    "batch_norm": batch_norm,
-    "instance_norm": instance_norm,
+    "layer_norm": _affine_by_hand(layer_norm, 1, channels_first=False),
+    "rms_norm": _affine_by_hand(rms_norm, 1, channels_first=False),
+    "group_norm": _affine_by_hand(group_norm, 1, channels_first=True),
+    "batch_norm": _affine_by_hand(batch_norm, 2, channels_first=True),
+    "instance_norm": _affine_by_hand(instance_norm, 2, channels_first=True),
     "normalize": normalize,
     "renorm": renorm,
 }

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..rules import RuleSet
 
 ATTENTION, NORM = "attention", "norm"
+LATE, MINGLED = "late", "mingled"
+"""Softmaxes and norms that are not taken apart: weighted values that are divided by the sum of their weights, and a
+scale that other live tensors are multiplied into."""
 SHARE = "share of attention"
 """A factor made of a softmax's denominator: which share of attention goes elsewhere, as to a sink."""
 
@@ -31,8 +34,9 @@ def kind_of_quotient(numerator: Edge | None, divisor: Edge | None) -> tuple[str,
     """Return whether a quotient is a softmax, a norm or neither, and the function that made the divisor."""
     below = Making(divisor, "Div")
     if not below.is_reduced:
-        return "", ""
-    return (ATTENTION if _same_exponentials(numerator, below) else NORM), below.scaling
+        of_several = below.is_sum and not below.exponentials.isdisjoint(Making(numerator).exponentials)
+        return (ATTENTION, "a sum of exponentials") if of_several else ("", "")
+    return _kind_of_scale(numerator, below), below.scaling
 
 
 def kind_of_factor(numerator: Edge | None, made: Making) -> tuple[str, str]:
@@ -41,11 +45,17 @@ def kind_of_factor(numerator: Edge | None, made: Making) -> tuple[str, str]:
         return SHARE, made.scaling
     if made.scaling not in INVERSES:
         return "", ""
-    return (ATTENTION if _same_exponentials(numerator, made) else NORM), made.scaling
+    return _kind_of_scale(numerator, made), made.scaling
 
 
-def _same_exponentials(numerator: Edge | None, made: Making) -> bool:
-    return bool(made.summed) and not made.summed.isdisjoint(Making(numerator).exponentials)
+def _kind_of_scale(numerator: Edge | None, made: Making) -> str:
+    """Return what a function of a reduction makes of the numerator."""
+    if not made.summed:
+        return MINGLED if made.is_mixed else NORM
+    above = Making(numerator)
+    if made.summed.isdisjoint(above.exponentials) or above.products - made.products:
+        return LATE
+    return MINGLED if made.is_mixed else ATTENTION
 
 
 def is_softmax_of_logarithms(x: Tensor) -> bool:
@@ -63,8 +73,6 @@ def read_quotient(context: Propagation, function: Callable[..., Any], a: Any, b:
     """Return `a / b` of a live divisor as the softmax or the norm that it is; None if it is neither."""
     above = edge_of(a) if live(a) else None
     kind, made_by = kind_of_quotient(above, edge_of(b))
-    if kind == NORM and above is not None and context.rules.attention != "gradient":
-        _refuse_late_division(above, edge_of(b))
     return _read(context, function, kind, made_by, a, b, **kwargs)
 
 
@@ -102,6 +110,8 @@ def _read(
         context.meet(ATTENTION, function, f"a share written out with {made_by.lower()}")
         scale = context.frozen(scale)
         return function(scale, numerator) if swapped else function(numerator, scale)
+    if refusal := refusal_of(kind, context.rules):
+        raise NotApplicable(refusal)
     if kind not in (ATTENTION, NORM):
         return None
     rule = context.meet(kind, function, f"written out with {made_by.lower()}" if made_by else "written out")
@@ -118,15 +128,19 @@ def _read(
     return out
 
 
-def _refuse_late_division(numerator: Edge, divisor: Edge | None) -> None:
-    """Refuse a softmax whose denominator is divided out after the values were weighted by the exponentials."""
-    below = Making(divisor, "Div")
-    if below.summed & Making(numerator).summed:
-        raise NotApplicable(
-            "An attention of the model weights values by exponentials, sums them up, and divides by the sum of the "
-            "exponentials afterwards, so that its probabilities never exist. Divide first, call torch.softmax, or "
-            "choose rules that differentiate attention: rules='gi'."
+def refusal_of(kind: str, rules: RuleSet) -> str:
+    """Return why a kind of scale is refused under a rule set, and nothing if it is not."""
+    if kind == LATE and rules.attention != "gradient":
+        return (
+            "An attention of the model multiplies values by exponentials and divides by the sum of the exponentials "
+            "afterwards, so that its probabilities never exist. Divide first, or call torch.softmax."
         )
+    if kind == MINGLED and (rules.norm == "freeze" or rules.attention == "freeze"):
+        return (
+            "The scale of a norm or a softmax is multiplied with another live tensor before it is applied, so that "
+            "neither can be frozen alone. Apply the scale first, or call torch's own norm."
+        )
+    return ""
 
 
 def _differentiate(numerator: Any, scale: Tensor) -> None:
