@@ -45,6 +45,7 @@ class Activation:
     slope: float = 0.0
     is_finite: bool = True
     is_exponential: bool = False
+    name: str = ""
 
     def back(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient that the rule leads on to `x`, and f(x)."""
@@ -126,6 +127,27 @@ _FACTORS = ("mul", "multiply", "__mul__", "__rmul__", "div", "divide", "true_div
 _PLAIN = (*_FACTORS, "add", "__add__", "__radd__", "sub", "subtract", "__sub__", "rsub", "__rsub__", "neg", "negative")
 
 
+_SCALING = ("sqrt", "rsqrt", "reciprocal", "pow", "__rdiv__", "truediv")
+_BOUNDING = ("abs", "clamp", "clamp_min", "clamp_max", "clip", "square")
+
+
+def _composed(name: str, before: str, args: tuple[Any, ...]) -> str:
+    """Return by which name a function of a function is known: the last one that is not a sum or a factor.
+
+    A power of a power stays one, with bounds between, and so does exp of a logarithm; others are `mixed`.
+    """
+    if name in _PLAIN:
+        return before
+    if name in ("pow", "float_power"):
+        name = "square" if len(args) > 1 and isinstance(args[1], (int, float)) and args[1] >= 1 else "pow"
+    if not before:
+        return name
+    if name in _EXPONENTIALS and before.startswith("log"):
+        return "pow"
+    is_pure = before in _SCALING or before in _BOUNDING
+    return name if is_pure and (name in _SCALING or name in _BOUNDING or name.startswith("log")) else "mixed"
+
+
 class Functions:
     """The elementwise functions met, each known by the calls it is made of, with f(0) and f'(0)."""
 
@@ -147,9 +169,7 @@ class Functions:
             name = getattr(call, "__name__", "")
             inner = [arg for arg in args if type(arg) is Trail]
             before = next((self._names[arg.function] for arg in inner if self._names[arg.function]), "")
-            if name in _EXPONENTIALS and before.startswith("log"):
-                name = "pow"
-            self._names.append(before if name in _PLAIN else name)  # the last function that is not a sum or a factor
+            self._names.append(_composed(name, before, args))
             self._exponential[number] = (name in _EXPONENTIALS and all(arg.linear for arg in inner)) or (
                 name in _FACTORS and len(inner) == 1 and self._exponential[inner[0].function]
             )
@@ -175,8 +195,9 @@ class Functions:
         number = self.number(call, (IDENTITY, *args), kwargs)
         if number not in self._wholes:
             limits = self.limit(number)
+            again = Call(call, args, kwargs)
             self._wholes[number] = Activation(
-                Call(call, args, kwargs), True, limits.at_zero, limits.slope, limits.is_finite, limits.is_exponential
+                again, True, limits.at_zero, limits.slope, limits.is_finite, limits.is_exponential, limits.name
             )
         return number, self._wholes[number]
 

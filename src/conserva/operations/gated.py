@@ -124,7 +124,8 @@ class FusedActivation(PlainFunction):
     @staticmethod
     def forward(ctx: Any, x: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(x.detach())
-        ctx.activation, ctx.elementwise = activation, activation.again.function.__name__
+        ctx.activation = activation
+        ctx.elementwise = activation.name or activation.again.function.__name__
         ctx.exponential, ctx.limits = activation.is_exponential, activation
         return activation.again(x)
 
