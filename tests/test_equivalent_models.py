@@ -102,6 +102,10 @@ ALIKE: dict[str, tuple[Part, Part]] = {
         lambda m, x: (lambda p, q, r: q / (p + q + r) * x)(m.a(x).exp(), m.b(x).exp(), m.c(x).exp()),
         lambda m, x: torch.stack([m.a(x), m.b(x), m.c(x)]).softmax(0)[1] * x,
     ),
+    "a softmax in logarithms, and more": (
+        lambda m, x: torch.exp(torch.log_softmax(m.a(x), -1) + m.b(x)),
+        lambda m, x: F.softmax(m.a(x), -1) * torch.exp(m.b(x)),
+    ),
     "a live weight of a LayerNorm": (
         lambda m, x: F.layer_norm(x, (D,), m.a(x.mean((0, 1))), m.b(x.mean((0, 1)))),
         lambda m, x: F.layer_norm(x, (D,)) * m.a(x.mean((0, 1))) + m.b(x.mean((0, 1))),

@@ -265,6 +265,8 @@ class Making:
         """Whether it is a product or a quotient of live tensors outside of its reduction."""
         self.is_sum = False
         """Whether it is a sum of live tensors outside of its reduction."""
+        self.is_log_softmax = False
+        """Whether a log-softmax is part of it."""
         self.is_log_normalised = False
         """Whether the logarithm of a softmax's denominator is part of it."""
         if edge is not None:
@@ -320,7 +322,7 @@ class Making:
             self.is_reduced = True
             return "", True, edges
         if name == "LogSoftmax":
-            self.is_log_normalised = True
+            self.is_log_normalised = self.is_log_softmax = True
             return function, reduced, []
         if name == "Div":
             if len(edges) == 1 and live_edges(node, (1,)):

@@ -61,6 +61,11 @@ def _kind_of_scale(numerator: Edge | None, made: Making) -> str:
 def is_softmax_of_logarithms(x: Tensor) -> bool:
     """Tell whether exp(x) is a softmax: `x` has the logarithm of its denominator taken off."""
     made = Making(edge_of(x), "Exp")
+    if made.is_log_softmax and made.is_sum:
+        raise NotApplicable(
+            "The model takes exp of a log-softmax and another live tensor: a softmax times something else, of which "
+            "neither can be frozen alone. Multiply the softmax instead."
+        )
     return made.is_log_normalised or (made.scaling == "Pow" and bool(made.summed))
 
 
