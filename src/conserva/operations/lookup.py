@@ -51,8 +51,12 @@ def call_with_ids(
     if any(map(live, args)) or any(map(live, kwargs.values())):
         return reader(context, function, *plain(args), **{key: plain(x) for key, x in kwargs.items()})
     _refuse_one_hot(context, name, args, kwargs)
-    # Numbers that are made of ids in another way, as by counting them, depend on the input without a gradient.
-    return mark(context, follow(function, args, kwargs), function)
+    out = follow(function, args, kwargs)
+    # Numbers that are made of ids in another way, as by counting them, depend on the input without a gradient. Other
+    # integers, as the sizes of images, are not explained.
+    explained = () if context.sources is None else context.sources.inputs
+    names = {name for one in ids_in([*args, *kwargs.values()]) for name in one.conserva_origin.names}
+    return out if names.isdisjoint(explained) else mark(context, out, function)
 
 
 def has_ids(index: Any) -> bool:

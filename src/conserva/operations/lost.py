@@ -34,7 +34,7 @@ def without_gradient(
 ) -> Any:
     """Make a call while gradients are off; mark what it makes of live values."""
     out = function(*args, **kwargs)
-    if any(x.requires_grad or is_lost(x) for x in _tensors((args, kwargs))):
+    if any(x.requires_grad or is_lost(x) for x in _valued(function, args, kwargs)):
         if function.__name__ == "__setitem__":
             mark(context, args[0], function)
         return mark(context, out, function)
@@ -43,6 +43,14 @@ def without_gradient(
 
 def _tensors(values: Any) -> Iterator[Tensor]:
     return (x for x in tree_leaves(values) if isinstance(x, Tensor))
+
+
+def _valued(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Iterator[Tensor]:
+    """Yield the arguments whose values a call reads: of some calls the second tells a type or a shape alone."""
+    return _tensors(args[:1] if getattr(function, "__name__", "") in _LIKE_ANOTHER else (args, kwargs))
+
+
+_LIKE_ANOTHER = ("type_as", "view_as", "expand_as", "reshape_as", "to", "resize_as_")
 
 
 def mark(context: Propagation, out: Any, function: Callable[..., Any]) -> Any:
@@ -72,7 +80,7 @@ def pass_on(
 ) -> None:
     """Mark what a call makes of marked values, and note where it joins them with live ones."""
     name = getattr(function, "__name__", "")
-    found = next((x for x in _tensors((args, kwargs)) if is_lost(x)), None)
+    found = next((x for x in _valued(function, args, kwargs) if is_lost(x)), None)
     if found is None:
         return
     if name == "__setitem__":
