@@ -8,7 +8,7 @@ differentiates its kind. Everything else is refused: an answer would rest on som
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from . import autograd_graph as graph
 from .autograd_graph import Edge, live_edges, name_of
 from .errors import NotApplicable
+from .graph_factors import are_shared, one_source, reaches
 from .operations.patterns import ATTENTION, NORM, SHARE, is_watched, kind_of_factor, kind_of_quotient, refusal_of
 from .packed import is_packed_product, packed_biases
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 Calls = Mapping[Any, tuple[Any, str]]
 """Node -> the module that was at work, and the torch call that made the node."""
-
-_MOST_STEPS = 4096
 
 
 class Refused(NotApplicable):
@@ -155,9 +154,9 @@ class _Witness:
                 self._check_weight(node, factor)
         if self.rules.product == "gradient":
             return
-        if not _are_shared(factors):
+        if not are_shared(factors):
             raise Refused("A product of two live tensors was made by a call that conserva does not read.", node)
-        if self.rules.activation == "ratio" and _one_source(factors):
+        if self.rules.activation == "ratio" and one_source(factors):
             raise Refused(
                 "A product of two elementwise functions of the same tensor is an activation, written in a way that "
                 "conserva does not recognise. Write it as one call of torch, such as torch.nn.functional.silu.",
@@ -189,7 +188,7 @@ class _Witness:
         """Refuse a factor that is a nonlinear function of scores: attention, unless it is a softmax's."""
         if self.rules.attention == "gradient" or self.rules.bilinear != "refuse":
             return
-        if not _reaches(factor, self._is_softmax, _ON_THE_WAY):
+        if not reaches(factor, self._is_softmax, _ON_THE_WAY):
             raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
     def _advice(self) -> str:
@@ -204,7 +203,7 @@ class _Witness:
         if len(factors) < 2 or self.rules.bilinear == "gradient":
             return
         if self.rules.bilinear == "half":
-            if not _are_shared(factors):
+            if not are_shared(factors):
                 raise Refused("A matrix product of live tensors was made by a call that conserva does not read.", node)
             return
         if self.rules.attention == "gradient":
@@ -215,7 +214,7 @@ class _Witness:
 
     def _is_of_attention(self, node: Any, factors: Sequence[Edge]) -> bool:
         """Tell whether a matrix product makes the scores of a softmax, or takes its probabilities."""
-        return node in self.score_products or any(_reaches(factor, self._is_softmax) for factor in factors)
+        return node in self.score_products or any(reaches(factor, self._is_softmax) for factor in factors)
 
     def _is_softmax(self, node: Any) -> bool:
         return node in self.softmaxes or name_of(node) in graph.SOFTMAXES
@@ -280,95 +279,6 @@ def _by_kind(nodes: Sequence[Any]) -> list[list[Any]]:
     for node in nodes:
         kinds[name_of(node) if type(node).__name__ == "CppFunction" else type(node)].append(node)
     return list(kinds.values())
-
-
-def _share(edge: Edge) -> float:
-    """Return which share of the gradient passes on to a factor of a product; 1 where no rule took a share of it."""
-    node, steps = edge[0], 0
-    while node is not None and steps < _MOST_STEPS:
-        steps += 1
-        if name_of(node) == "ScaleGradient" and graph.is_own(node):
-            return float(node.factor)
-        factors = live_edges(node, graph.MATRIX_PRODUCTS.get(name_of(node), graph.PRODUCTS.get(name_of(node))))
-        if len(factors) > 1 and name_of(node) not in graph.LINEAR:
-            return sum(map(_share, factors))
-        if len(factors) != 1 or (name_of(node) not in graph.LINEAR and name_of(node) not in graph.MATRIX_PRODUCTS):
-            return 1.0
-        node = factors[0][0]
-    return 1.0
-
-
-def _are_shared(factors: Sequence[Edge]) -> bool:
-    """Tell whether the factors of a product get shares of the gradient that sum up to one."""
-    return abs(sum(map(_share, factors)) - 1) < 1e-6
-
-
-def _reaches(edge: Edge, found: Callable[[Any], bool], through: Collection[str] = ()) -> bool:
-    """Tell whether a node is reached through nodes that move, mask or scale values, or are of some other names."""
-    waiting, seen = [edge[0]], set[Any]()
-    while waiting and len(seen) < _MOST_STEPS:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if found(node):
-            return True
-        name = name_of(node)
-        plain = name in graph.MOVES or name in graph.SUMS or name in ("Mul", "Div") or name in through
-        waiting += [before for before, _ in live_edges(node)] if plain or graph.is_own(node) else []
-    return False
-
-
-_PICKS = frozenset({
-    "AsStrided", "Flip", "Gather", "Index", "IndexSelect", "Narrow", "Permute", "Roll", "Rot90", "Select", "Slice",
-    "Split", "SplitWithSizes", "T", "Transpose", "Unbind",
-})  # fmt: skip
-"""Nodes that take a part of a tensor, or another order of it: different parts are different tensors."""
-
-
-def _sources(edge: Edge) -> dict[tuple[Any, ...], list[Any]]:
-    """Return what an elementwise function is a function of, each with the index that picked it."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    waiting, seen = [edge], set[Any]()
-    while waiting and len(seen) < _MOST_STEPS:
-        node, number = waiting.pop()
-        if (node, number) in seen:
-            continue
-        seen.add((node, number))
-        name, before = name_of(node), live_edges(node)
-        if name in _PICKS:
-            plain, tensors = _saved(node)
-            found[(name, number, tuple(before), plain)] = tensors
-        elif _is_elementwise(node, name) or (name in graph.MOVES and len(before) == 1):
-            waiting += before
-        else:
-            found[(node, number)] = []
-    return found
-
-
-def _is_elementwise(node: Any, name: str) -> bool:
-    return bool(graph.elementwise_of(node)) or name in graph.SUMS or name in ("Mul", "Div", "ScaleGradient")
-
-
-def _saved(node: Any) -> tuple[tuple[Any, ...], list[Tensor]]:
-    """Return the numbers and the tensors that a node keeps: which part of a tensor it takes."""
-    kept = [getattr(node, name) for name in sorted(dir(node)) if name.startswith("_saved_") and "self" not in name]
-    flat = [one for value in kept for one in (value if isinstance(value, (tuple, list)) else (value,))]
-    return tuple(x for x in flat if not isinstance(x, Tensor)), [x for x in flat if isinstance(x, Tensor)]
-
-
-def _one_source(factors: Sequence[Edge]) -> bool:
-    """Tell whether all factors are elementwise functions of the same tensor."""
-    first, *others = map(_sources, factors)
-    return all(
-        first.keys() == other.keys()
-        and all(len(a) == len(b) and all(map(_equal, a, b)) for a, b in ((first[key], other[key]) for key in first))
-        for other in others
-    )
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.device == b.device and bool((a == b).all())
 
 
 def _refuse_lost(nodes: Sequence[Any], context: Propagation) -> None:
