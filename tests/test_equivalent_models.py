@@ -183,6 +183,7 @@ ALIKE: dict[str, tuple[Part, Part]] = {
         lambda m, x: torch.view_as_real(torch.tanh(torch.view_as_complex(m.a(x).view(1, 5, 4, 2)))).flatten(2),
         NOTHING,
     ),
+    "a gate of a logsumexp": (lambda m, x: m.c(x) * torch.logsumexp(m.a(x), -1, keepdim=True).sigmoid(), NOTHING),
     "data": (lambda m, x: m.a(x).data, NOTHING),
     "detached in place": (detached_in_place, NOTHING),
     "a list without gradient": (under_no_grad(lambda x: torch.cat([x, x], -1)), NOTHING),

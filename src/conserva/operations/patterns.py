@@ -42,7 +42,7 @@ def kind_of_quotient(numerator: Edge | None, divisor: Edge | None) -> tuple[str,
 def kind_of_factor(numerator: Edge | None, made: Making) -> tuple[str, str]:
     """Return whether a factor scales the numerator as a softmax does, or as a norm does, and the function it is."""
     if made.is_log_normalised and made.scaling:
-        return SHARE, made.scaling
+        return (SHARE if made.is_of_scores else ""), made.scaling
     if made.scaling not in INVERSES:
         return "", ""
     return _kind_of_scale(numerator, made), made.scaling
