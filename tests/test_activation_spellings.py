@@ -110,8 +110,10 @@ class Beta(nn.Module):
         Beta(lambda x, beta: x + torch.sin(beta * x) ** 2 * x),
         lambda x: x[torch.arange(1)] * torch.sigmoid(x[torch.tensor([0])]),
         lambda x: torch.cat([x * torch.sigmoid(torch.cat([x]))]),
+        lambda x: x * torch.cat([part.sigmoid() for part in x.chunk(2, -1)], -1),
+        lambda x: x * torch.stack([part.sigmoid() for part in x.unbind(-1)], -1),
     ],
-    ids=["a swish that learns", "a snake that learns", "picked by number", "concatenated"],
+    ids=["a swish that learns", "a snake that learns", "picked by number", "concatenated", "in chunks", "one by one"],
 )
 def test_an_activation_that_is_not_recognised_is_refused(activation: Callable[[Tensor], Tensor]) -> None:
     torch.manual_seed(0)

@@ -92,11 +92,35 @@ def _saved(node: Any) -> tuple[tuple[Any, ...], list[Tensor]]:
 def one_source(factors: Sequence[Edge]) -> bool:
     """Tell whether all factors are elementwise functions of the same tensor."""
     first, *others = map(_sources, factors)
-    return all(
+    return _joined_again(factors) or all(
         first.keys() == other.keys()
         and all(len(a) == len(b) and all(map(_equal, a, b)) for a, b in ((first[key], other[key]) for key in first))
         for other in others
     )
+
+
+def _joined_again(factors: Sequence[Edge]) -> bool:
+    """Tell whether a factor is put together of parts of the one tensor that the other is made of."""
+    roots, joined = zip(*map(_roots, factors), strict=True)
+    return any(joined) and len(roots[0]) == 1 and all(one == roots[0] for one in roots)
+
+
+def _roots(edge: Edge) -> tuple[set[Any], bool]:
+    """Return what a factor is made of element by element, whatever parts were taken and joined, and if some were."""
+    found, joined = set(), False
+    waiting, seen = [edge[0]], set[Any]()
+    while waiting and len(seen) < _MOST_STEPS:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        name, before = name_of(node), live_edges(node)
+        if _is_elementwise(node, name) or name in graph.MOVES:
+            joined |= name in ("Cat", "Stack") and len(before) > 1
+            waiting += [one for one, _ in before]
+        else:
+            found.add(node)
+    return found, joined
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -202,13 +202,13 @@ class _Witness:
         factors = live_edges(node, graph.MATRIX_PRODUCTS[name])
         if len(factors) < 2 or self.rules.bilinear == "gradient":
             return
+        if self.rules.attention == "uniform" and self._is_of_attention(node, factors):
+            return
         if self.rules.bilinear == "half":
             if not are_shared(factors):
                 raise Refused("A matrix product of live tensors was made by a call that conserva does not read.", node)
             return
         if self.rules.attention == "gradient":
-            return
-        if self.rules.attention == "uniform" and self._is_of_attention(node, factors):
             return
         raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
