@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
+SECONDS ?= 600
+SCALE ?= 4
 SENTENCE ?= has a lot of the virtues of eastwood at his best.
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench attack versions sbom clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +33,20 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/flow.py
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python scripts/performance_page.py
+
+attack: $(VENV)/.installed
+	$(BIN)/python scripts/attack.py --seconds $(SECONDS) --scale $(SCALE)
+
+versions: $(VENV)/.installed
+	$(BIN)/python scripts/check_versions.py
+
+# In an environment of its own, which has every extra.
+sbom:
+	$(PYTHON) -m venv --clear build/sbom
+	build/sbom/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	build/sbom/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[data,test,lint,bench,train]"
+	build/sbom/bin/python scripts/bill_of_materials.py
+	rm -rf build/sbom
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 import conserva
+from conserva.attribution import find
 from conserva.faithfulness.protocol import ERASER_PERCENT, PROTOCOLS
-from conserva.methods import find
 from timing import medians, report
 
 SENTENCES = (

@@ -14,7 +14,7 @@ import networkx as nx
 import numpy as np
 from networkx.algorithms.flow import edmonds_karp
 
-from conserva.methods.flow import attention_flow
+from conserva.attribution.flow import attention_flow
 from timing import medians, report
 
 LAYERS = 3

@@ -36,11 +36,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import conserva
 import planted_facts
 import timing
+from conserva._util.journal import Journal
+from conserva.attribution import find
 from conserva.bias_study.testing import holm
 from conserva.cli.progress import progress
-from conserva.faithfulness.statistics import Bootstrap
-from conserva.lines import Lines
-from conserva.methods import find
+from conserva.faithfulness.statistics import Bootstrap, Table
 from conserva.passes import Relevance
 from conserva.quiet import quiet_loading
 from planted_facts import Document, Encoded, drawn
@@ -138,7 +138,9 @@ def study(
         else:
             said.update({int(number): token for number, token in line["said"].items()})
 
-    lines = Lines(journal, settings, "a study of planted facts", take)
+    lines = Journal(journal, settings, "a study of planted facts")
+    for _, found in lines.records:
+        take(found)
     answered: list[tuple[Document, Encoded]] = []
     rows = []
     try:
@@ -319,8 +321,7 @@ def _column(rows: Sequence[Mapping[str, Any]], target: str, name: str, scope: st
 
 def interval(values: Sequence[float] | np.ndarray, seed: int) -> list[float]:
     """Return a mean with its 95 % bootstrap interval."""
-    drawn_again = Bootstrap(len(values), seed)
-    (found,) = drawn_again.intervals(drawn_again.add(np.array(values, dtype=float)[:, None]))
+    (found,) = Bootstrap(Table.of(np.array(values, dtype=float)[:, None]), seed).intervals(slice(1))
     return [found.mean, found.low, found.high]
 
 

@@ -61,8 +61,13 @@ It sees {0.image_size} x {0.image_size} pixels, as {patches} patches of {0.patch
 - Data: MNIST, its published train without the images held out.
 - Limits: a digit in the middle as in MNIST. It has no class for what is no digit, and answers for a black image or a
   letter all the same. Handwriting from elsewhere was not examined. Not for reading forms or anything else that matters.
-- Sources: the weights are under this package's licence, Apache-2.0. No licence is stated with the data; it is not part
-  of this package. Please cite LeCun et al., Proc. IEEE 1998 (MNIST), and Dosovitskiy et al., ICLR 2021 (ViT).
+- Please cite LeCun et al., Proc. IEEE 1998 (MNIST), and Dosovitskiy et al., ICLR 2021 (ViT).
+
+## Licence
+- Weights: Apache-2.0, as this package. This project trained them, from random numbers.
+- Data: the files of MNIST state no licence, and no terms for models that were trained on them. Keras' documentation
+  says that they are under CC BY-SA 3.0; the authors' own statement of that was not found. The images are no part of
+  this package. This project knows of no term that forbids publishing the weights, and has no written permission either.
 """
 
 

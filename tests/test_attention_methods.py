@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import BartConfig, BartModel
 
 from conserva import Error
-from conserva.methods.attended import attend
-from conserva.methods.registry import find
+from conserva.attribution.attended import attend
+from conserva.attribution.registry import find
 from tiny import bert, llama, shake, tokens
 
 MODELS = {

@@ -22,9 +22,9 @@ from transformers import (
 )
 
 import conserva
+from conserva.attribution import find
 from conserva.fingerprint import fingerprint
 from conserva.loading import source_of
-from conserva.methods import find
 from conserva.models import AttentionOnly, AttentionOnlyConfig
 from conserva.models.attention_only import with_embeddings
 from tiny import shake

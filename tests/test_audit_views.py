@@ -13,7 +13,7 @@ from rich.console import Console
 import conserva
 from conserva.auditing.result import Audit, Component, Head, Norm, layer_of
 from conserva.coverage import Meeting
-from conserva.rules import RULE_SETS
+from conserva.rule_sets import RULE_SETS
 from conserva.views import audit as terminal
 from conserva.views import waterfall
 from conserva.views.audit_report import report, summary
@@ -112,7 +112,7 @@ def test_json_gives_the_same_audit_back(tmp_path: Path) -> None:
         assert Audit.from_json(one.to_json()) == one
     (tmp_path / "audit.json").write_text(one.to_json(), encoding="utf-8")
     assert Audit.load(tmp_path / "audit.json") == one
-    for text, problem in (("{", "no JSON"), ('{"schema": "else"}', "no audit"), ("[]", "no audit")):
+    for text, problem in (("{", "not JSON"), ('{"schema": "else"}', "no audit"), ("[]", "no audit")):
         with pytest.raises(conserva.Error, match=problem):
             Audit.from_json(text)
 

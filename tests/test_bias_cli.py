@@ -47,7 +47,7 @@ def test_the_command_keeps_everything(files: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--data", "no.txt"], "no.txt: No such file"),
+        (["--data", "no.txt"], "no.txt cannot be read: No such file"),
         (["--data", "no.csv"], "'no.csv' is no file"),
         (["--data", "no.txt", "--split", "test"], "has no columns"),
         (["--data", "no.txt", "--tagger", "model"], "both name groups"),

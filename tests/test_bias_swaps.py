@@ -4,6 +4,7 @@ from statistics import mean
 
 import pytest
 import torch
+from torch import nn
 
 from conserva import Error
 from conserva.bias_study import swapping
@@ -11,12 +12,13 @@ from conserva.bias_study.result import Mention
 from conserva.bias_study.testing import entities_of
 
 
-class CountingTask:
+class CountingTask(nn.Module):
     """A model whose contrast is the sum of its words' weights; it remembers what it was asked."""
 
     labels = {"negative": 0, "positive": 1}  # noqa: RUF012
 
     def __init__(self, weights, noise=0.0):
+        super().__init__()
         self.weights, self.noise, self.batches = weights, noise, []
 
     def encode(self, text, *, truncate=False):
@@ -31,7 +33,11 @@ class CountingTask:
         words = text.lower().replace("'s", "").replace(".", "").split()
         return sum(self.weights.get(word, 0.0) for word in words)
 
-    def model(self, texts):
+    @property
+    def model(self):
+        return self
+
+    def forward(self, texts):
         assert not torch.is_grad_enabled()
         rows = [[0.0, self.contrast(text) + self.noise * i] for i, text in enumerate(texts)]
         return torch.tensor(rows, dtype=torch.float64)

@@ -225,7 +225,7 @@ def test_text_cannot_command_a_terminal() -> None:
     one = one_sentence("anna \x1b[31m\x07is\nfine", 0, 4)
     output = io.StringIO()
     show(one, Console(file=output, width=200))
-    assert "[anna] �[31m�is fine" in output.getvalue()
+    assert r"[anna] \x1b[31m\x07is↵fine" in output.getvalue()
 
 
 # The figure

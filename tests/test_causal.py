@@ -123,7 +123,7 @@ class Headless(nn.Module):
 
 def test_a_network_that_scores_all_places_is_read_too(task: Causal) -> None:
     inputs = task.batch([task.encode(one) for one in PROMPTS])
-    whole = conserva.relevance(NextToken(Headless(task.network)), inputs, 305, rules="exact")
+    whole = conserva.relevance(NextToken(Headless(task.network).eval()), inputs, 305, rules="exact")
     chosen = conserva.relevance(task.model, inputs, 305, rules="exact")
     torch.testing.assert_close(whole.scores(), chosen.scores(), rtol=1e-9, atol=1e-9)
 

@@ -117,7 +117,7 @@ def test_a_file_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "latin.txt"
     path.write_bytes("na\xefve".encode("latin-1"))
     assert main(["explain", "--file", str(path)]) == 1
-    assert "not UTF-8 (byte 2)" in capsys.readouterr().err
+    assert "latin.txt is not UTF-8 (after line 0)" in capsys.readouterr().err
 
 
 def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import conserva
 from conserva.cli import main
-from conserva.faithfulness.journal import NAME, Journal
+from conserva.faithfulness.journal import NAME, SampleJournal
 from conserva.faithfulness.store import save
 
 TEXTS = [
@@ -107,35 +107,39 @@ def test_a_finished_run_is_not_repeated(task: conserva.Text, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"methods": ["gi", "ah"]}, "differs in methods"),
-        ({"data": TEXTS[:-1]}, "differs in data"),
-        ({"mask": "drop"}, "differs in mask"),
-        ({"target": "true", "data": list(zip(TEXTS, LABELS, strict=True))}, "differs in data, protocol"),
+        ({"methods": ["gi", "ah"]}, r"methods\.ah \(was null, is {"),
+        ({"data": TEXTS[:-1]}, r"data \(was "),
+        ({"mask": "drop"}, r'mask \(was "mask", is "drop"\)'),
+        ({"truncate": True}, r"truncate \(was false, is true\)"),
+        (
+            {"target": "true", "data": list(zip(TEXTS, LABELS, strict=True))},
+            r'data \(.*; protocol.target \(was "predicted", is "true"\)',
+        ),
     ],
 )
 def test_a_folder_of_another_run_is_refused(task: conserva.Text, tmp_path: Path, changes: dict, says: str) -> None:
     conserva.evaluate(task, TEXTS, ["gi"], out=tmp_path, reference=False)
     given = {"data": TEXTS, "methods": ["gi"], **changes}
-    with pytest.raises(conserva.Error, match=f"another run: it {says}"):
+    with pytest.raises(conserva.Error, match=f"another run of an evaluation. It differs in {says}"):
         conserva.evaluate(task, out=tmp_path, reference=False, **given)
 
 
 def test_damaged_and_foreign_journals_are_refused(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(b'{"settings": {}}\n{"sample": 1, "sco\n')
-    with pytest.raises(conserva.Error, match="line 2, is damaged"):
-        Journal(tmp_path, {})
+    with pytest.raises(conserva.Error, match="its first line is damaged"):
+        SampleJournal(tmp_path, {}, 1)
     path.write_bytes(b"[1, 2]\n")
     with pytest.raises(conserva.Error, match="is no journal"):
-        Journal(tmp_path, {})
+        SampleJournal(tmp_path, {}, 1)
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
-    first = Journal(tmp_path, {})
+    first = SampleJournal(tmp_path, {}, 1)
     with pytest.raises(conserva.Error, match="being written by another run"):
-        Journal(tmp_path, {})
+        SampleJournal(tmp_path, {}, 1)
     first.close()
-    Journal(tmp_path, {}).close()
+    SampleJournal(tmp_path, {}, 1).close()
 
 
 def test_every_point_is_stored(task: conserva.Text, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def result(name: str) -> MethodResult:
     sums = (1.0,) * 30 if name == "a-last" else tuple(0.9 * y + ((i * 5) % 7 - 3) / 10 for i, y in enumerate(outputs))
     varied = name != "a-last"
     books = Conservation(0.987 if varied else None, 0.904 if varied else None, 0.1234, outputs, sums)
-    intervals = {metric: Interval(mean, 0.97 * mean, 1.03 * mean) for metric, mean in found.items()}
+    intervals = {metric: Interval(mean, *sorted((0.97 * mean, 1.03 * mean))) for metric, mean in found.items()}
     return MethodResult(name, **intervals, conservation=books, curves=lines, reference=name == "leave-one-out")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import conserva
+from conserva.attribution.registry import find
 from conserva.cli import main
 from conserva.datasets import DATASETS, Dataset, Labelled
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
@@ -22,7 +23,6 @@ from conserva.experiments.published import _all, published, published_accuracy, 
 from conserva.experiments.result import TextResult
 from conserva.experiments.text import EVALUATION, MODEL, reproduce
 from conserva.faithfulness.evaluation import Evaluation
-from conserva.methods.registry import find
 from conserva.training.recipe import RECIPES
 from test_training import data  # noqa: F401 - a fixture
 
@@ -151,15 +151,25 @@ def test_the_result_is_stored_and_read_back(ran: tuple[Path, TextResult]) -> Non
 
 def test_what_is_done_stays(ran: tuple[Path, TextResult]) -> None:
     out, found = ran
-    said: list[str] = []
-    [again] = reproduce(PLAN, out, say=lambda doing, done, total: said.append(doing))
-    assert not [doing for doing in said if doing.startswith(("training", "evaluating"))]
+    said: list[tuple[str, int, int]] = []
+    [again] = reproduce(PLAN, out, say=lambda *told: said.append(told))
     assert again == found
     (out / "runs" / "small" / "seed-1" / EVALUATION / "evaluation.json").unlink()
-    [again] = reproduce(PLAN, out, say=lambda doing, done, total: said.append(doing))
-    evaluated = [doing for doing in said if doing.startswith("evaluating")]
-    assert evaluated == ["evaluating small, seed 1"]  # said once: all of it was in the journal
+    [again] = reproduce(PLAN, out, say=lambda *told: said.append(told))
+    assert not [doing for doing, _, _ in said if doing.startswith("training")]
+    evaluated = [(done, total) for doing, done, total in said if doing.startswith("evaluating")]
+    assert len(evaluated) == 2 * len(PLAN.seeds)  # each said it once: all of it was in the journal
+    assert all(done == total for done, total in evaluated)
     assert again == found
+
+
+def test_an_evaluation_of_another_kind_is_not_taken_for_this_one(
+    ran: tuple[Path, TextResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _ = ran
+    monkeypatch.setattr(Plan, "methods", lambda plan: ["gi"])
+    with pytest.raises(conserva.Error, match=r"another run of an evaluation\. It differs in methods"):
+        reproduce(PLAN, out)
 
 
 def test_one_more_seed_keeps_the_others(ran: tuple[Path, TextResult], tmp_path: Path) -> None:

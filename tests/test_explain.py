@@ -12,7 +12,7 @@ import conserva
 from conserva.batches import by_length
 from conserva.errors import OutOfMemory
 from conserva.explanation import Entries
-from conserva.rules import RULE_SETS
+from conserva.rule_sets import RULE_SETS
 from tiny import bert
 
 SENTENCE = "has a lot of the virtues of eastwood at his best."

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import conserva
+from conserva.attribution import find
 from conserva.faithfulness import measure
 from conserva.faithfulness.protocol import ERASER_PERCENT, PROTOCOLS, plan
 from conserva.faithfulness.samples import Sample
-from conserva.faithfulness.statistics import Bootstrap, area, conservation
+from conserva.faithfulness.statistics import Bootstrap, Table, area, conservation
 from conserva.faithfulness.stream import Stream
 from conserva.faithfulness.summary import rows_of_methods
-from conserva.methods import find
 from conserva.tasks.masking import TextRows
 
 TEXTS = [
@@ -241,7 +241,7 @@ def test_nan_is_an_error_that_names_the_sample(monkeypatch) -> None:
 
 
 def test_a_method_that_fails_names_the_sample(task: conserva.Text, monkeypatch) -> None:
-    from conserva.methods import Method, registry
+    from conserva.attribution import Method, registry
 
     def fails(model, inputs, target):
         if inputs["input_ids"].shape[1] > 17:
@@ -255,8 +255,8 @@ def test_a_method_that_fails_names_the_sample(task: conserva.Text, monkeypatch) 
 
 
 def test_methods_that_do_not_apply_are_reported(task: conserva.Text, monkeypatch) -> None:
+    from conserva.attribution import Method
     from conserva.errors import NotApplicable
-    from conserva.methods import Method
 
     def refuses(model, inputs, target):
         raise NotApplicable("no maps here")
@@ -276,9 +276,8 @@ def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = 0
     for trial in range(300):
-        bootstrap = Bootstrap(60, seed=trial, resamples=400)
-        where = bootstrap.add(rng.exponential(size=(60, 1)))
-        (one,) = bootstrap.intervals(where)
+        bootstrap = Bootstrap(Table.of(rng.exponential(size=(60, 1))), seed=trial, resamples=400)
+        (one,) = bootstrap.intervals(slice(1))
         hits += one.low <= 1.0 <= one.high
     assert 0.88 <= hits / 300 <= 0.97
 
@@ -286,10 +285,10 @@ def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
 def test_differences_are_paired() -> None:
     """Two methods that differ by 0.1 on every sample differ surely, however much samples vary."""
     base = np.random.default_rng(1).normal(size=(40, 1)) * 5
-    bootstrap = Bootstrap(40)
-    own, other, between = bootstrap.add(base), bootstrap.add(base + 0.1), bootstrap.add(base + 0.1 - base)
+    bootstrap = Bootstrap(Table.of(np.hstack([base, base + 0.1])))
+    own, other = slice(0, 1), slice(1, 2)
     assert bootstrap.intervals(own)[0].high > bootstrap.intervals(other)[0].low
-    assert bootstrap.intervals(between)[0].low == pytest.approx(0.1)
+    assert bootstrap.intervals(other, own)[0].low == pytest.approx(0.1)
 
 
 def test_pairs_are_the_differences_of_the_rows(task: conserva.Text) -> None:

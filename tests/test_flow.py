@@ -12,9 +12,9 @@ from hypothesis.extra.numpy import arrays
 from networkx.algorithms.flow import edmonds_karp
 
 import conserva
-from conserva.methods import flow
-from conserva.methods.flow import attention_flow, attention_flows
-from conserva.methods.maxflow import searched_flow
+from conserva.attribution import flow
+from conserva.attribution.flow import attention_flow, attention_flows
+from conserva.attribution.maxflow import searched_flow
 
 CLOSE = {"rtol": 0, "atol": 1e-9}
 

@@ -17,7 +17,7 @@ import zoo
 from conserva import memory
 from conserva.operations import gated
 from conserva.propagation import Propagation
-from conserva.rules import RuleSet, rule_set
+from conserva.rule_sets import RuleSet, rule_set
 from conserva.sources import Sources
 from test_propagation import state
 from tiny import bert, llama, shake, tokens
@@ -48,7 +48,9 @@ def explained(model: nn.Module, inputs: Any, target: Any, checkpoint: str, **how
     if checkpoint != "plain":
         return conserva.relevance(model, inputs, target, checkpoint=checkpoint, **how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["conserva.relevance"], "within_memory", lambda checkpoint, device, run: run(None))
+        patch.setattr(
+            sys.modules["conserva.model_relevance"], "within_memory", lambda checkpoint, device, run: run(None)
+        )
         return conserva.relevance(model, inputs, target, **how)
 
 

@@ -19,7 +19,7 @@ from conserva.errors import OutOfMemory
 from conserva.explanation import Entries
 from conserva.fingerprint import fingerprint
 from conserva.generating import generation
-from conserva.generation import Generation
+from conserva.generation_result import Generation
 from conserva.ledger import Unbatchable
 from conserva.passes import Pass
 from conserva.tasks import Causal
@@ -308,7 +308,7 @@ def test_layers_in_whole_numbers_are_refused(part: str) -> None:
     kinds = {nn.Linear} if part != "lm_head" else {"lm_head"}
     chosen = model if part in ("", "lm_head") else model.get_submodule(part)
     torch.ao.quantization.quantize_dynamic(chosen, kinds, dtype=torch.qint8, inplace=True)
-    task = Causal(model, byte_tokenizer())
+    task = Causal(model.eval(), byte_tokenizer())
     with pytest.raises(conserva.Error, match="computes in whole numbers"):
         generation(task, PROMPT, ANSWER)
     with pytest.raises(conserva.Error, match="quantised"):

@@ -12,7 +12,7 @@ from transformers.utils.logging import warning_once
 
 import conserva
 from conserva.generating_seq2seq import answer_matrix
-from conserva.generation import Generation
+from conserva.generation_result import Generation
 from conserva.tasks.seq2seq import Seq2Seq
 from writers import KINDS, pieces, writer
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import conserva
 from conserva.explanation import Entries, Explanation, Sink
-from conserva.generation import Generation, Step
+from conserva.generation_result import Generation, Step
 from conserva.views import colours
 from conserva.views.generation_page import generation_page
 from conserva.views.generation_terminal import show_generation

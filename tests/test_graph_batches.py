@@ -20,9 +20,9 @@ from conserva.datasets.graph import Graph, batch, structure
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS, GraphDataset, graph_dataset
 from conserva.models import graphormer
 from conserva.models.graphormer import Graphormer, GraphormerConfig, trusted_ids
-from conserva.training import GraphRecipe, graph_batches
+from conserva.training import graph_batches
 from conserva.training.graph_batches import GraphBatches
-from conserva.training.graph_recipe import graph_recipe_of
+from conserva.training.graph_recipe import GraphRecipe, graph_recipe_of
 from conserva.training.graph_trainer import GraphTrainer
 from conserva.training.measures import roc_auc
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 import conserva
+from conserva.attribution.attended import attend
+from conserva.attribution.registry import find, methods
 from conserva.datasets.graph import Graph, batch, structure
-from conserva.methods.attended import attend
-from conserva.methods.registry import find, methods
 from conserva.models.graphormer import Graphormer, GraphormerConfig
 from test_attention_methods import REPLICAS, Maps, flows_from
 from tiny import shake

@@ -18,8 +18,10 @@ from conserva.cli import main
 from conserva.datasets.graph import batch, structure
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
 from conserva.models.graphormer import Graphormer, GraphormerConfig
-from conserva.training import GraphRecipe, graph_run, graph_trainer, train_graphs
+from conserva.training import graph_run, graph_trainer
 from conserva.training.batches import Samples
+from conserva.training.graph_recipe import GraphRecipe
+from conserva.training.graph_run import train_graphs
 from conserva.training.graph_trainer import GraphTrainer
 from conserva.training.measures import roc_auc
 from conserva.training.trainer import STATE

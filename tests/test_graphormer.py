@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification
 
 import conserva
+from conserva.attribution import find
 from conserva.fingerprint import fingerprint
-from conserva.methods import find
 from conserva.models import Graphormer, GraphormerConfig
 from conserva.passes import Relevance
-from conserva.rules import RuleSet, rule_set
+from conserva.rule_sets import RuleSet, rule_set
 from tiny import shake
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

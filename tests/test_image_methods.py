@@ -197,7 +197,7 @@ COLUMNS_FIRST = [0, *(1 + row * 4 + column for column in range(4) for row in ran
     ("order", "known"), [(list(range(17)), 1), ([*range(1, 17), 0], None), (COLUMNS_FIRST, None)]
 )  # fmt: skip
 def test_places_in_another_order_are_noticed(order: list[int], known: int | None) -> None:
-    task = Image(Shuffled(order))
+    task = Image(Shuffled(order).eval())
     assert task._own_places == known
     if known is None:
         with pytest.raises(conserva.Error, match="attends over 17 places"):

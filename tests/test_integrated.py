@@ -8,7 +8,7 @@ from captum.attr import InputXGradient, IntegratedGradients
 from torch import Tensor, nn
 
 import conserva
-from conserva.methods.registry import find
+from conserva.attribution.registry import find
 from tiny import bert, llama, tokens
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from transformers import BartConfig, BartForSequenceClassification
 
 import conserva
+from conserva.attribution import find
+from conserva.attribution.registry import options
 from conserva.errors import NotApplicable
-from conserva.methods import find
-from conserva.methods.registry import options
 from tiny import Classifier, bert, llama, tokens
 
 NAMES = list(conserva.methods())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import conserva
+from conserva.attribution.registry import options
 from conserva.datasets import DATASETS
-from conserva.methods.registry import options
 from test_maps import REFUSED as WITHOUT_MAPS
 from test_zoo import BILINEAR, REFUSED, WORKING
 

@@ -15,9 +15,9 @@ from torch import Tensor
 import conserva
 import tiny
 from conserva import replays
+from conserva.attribution import find
 from conserva.checks import Checks
 from conserva.launches import launched
-from conserva.methods import find
 from conserva.operations import attention, remembered
 from conserva.recording import Recorder, recorder_of
 from tapes import GPU, Pool, Recorders, Tape, record_by

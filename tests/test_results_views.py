@@ -329,6 +329,6 @@ def test_everything_is_written(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(conserva.Error, match=r"conserva\[figures\]"):
         results.write(BOTH, tmp_path)

@@ -21,9 +21,9 @@ import conserva
 import language
 import tiny_heads
 import writers
+from conserva.attribution import find
 from conserva.cli import main
 from conserva.cli.given import aimed, target_of
-from conserva.methods import find
 from conserva.tasks.prompts import words_of
 from saved_models import SAVED
 from test_generating import PROMPT
@@ -175,8 +175,8 @@ USELESS: list[tuple[list[str], str]] = [
     (["--prompt", "The", "--generate", "2", "--trace"], "--trace says nothing about a generation"),
     (["--prompt", "The", "--trace", "--words"], "--words says nothing about a trace"),
     (["--prompt", "The", "--score", "logit"], "--score logit is that of tokens that are written"),
-    (["--file", "many.txt", "--generate", "2"], "many.txt holds 2 texts: give one at a time"),
-    (["--file", "many.txt", "--trace"], "many.txt holds 2 texts: give one at a time"),
+    (["--file", "many.txt", "--generate", "2"], "many.txt: give one text at a time"),
+    (["--file", "many.txt", "--trace"], "many.txt: give one text at a time"),
 ]
 
 
@@ -272,7 +272,7 @@ def test_scores_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch)
         found = method.apply(*given)
         return dataclasses.replace(found, scores={name: one * math.nan for name, one in found.scores.items()})
 
-    monkeypatch.setattr(sys.modules["conserva.explain"], "find", lambda _: dataclasses.replace(method, apply=broken))
+    monkeypatch.setattr(sys.modules["conserva.explaining"], "find", lambda _: dataclasses.replace(method, apply=broken))
     with pytest.raises(conserva.Error, match="a-last gives scores that are nan or inf on this model"):
         conserva.explain(task, "a joy.", method="a-last")
 

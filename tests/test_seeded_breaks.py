@@ -172,7 +172,7 @@ def first_argument_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def overwritten_by_constants(patch: pytest.MonkeyPatch) -> None:
-    def broken(x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    def broken(context: Propagation, x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         return x.detach_().copy_(make(x.detach().clone().requires_grad_()).detach())
 
     patch.setattr(activations, "made_beside", broken)

@@ -169,7 +169,7 @@ def test_other_models_are_refused() -> None:
         Seq2Seq("t5", pieces())
     with pytest.raises(conserva.Error, match="tokenizer=None"):
         Seq2Seq(t5(), None)
-    model = t5()
+    model = t5().eval()
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     model.config.bos_token_id = model.generation_config.bos_token_id = None
     with pytest.raises(conserva.Error, match="decoder_start_token_id"):

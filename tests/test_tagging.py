@@ -120,7 +120,7 @@ def test_a_text_alone_is_asked_about_its_first_word_of_note(
     labels: dict[int, str], known: dict[str, int], found: str
 ) -> None:
     usual = 1 - next(iter(known.values()))
-    task = Tokens(Table(known, labels, usual), tokenizer())
+    task = Tokens(Table(known, labels, usual).eval(), tokenizer())
     texts = ["a joy, long film by eastwood.", "a long film by joy" if found == "long" else f"a {found}"]
     for text, one in zip(texts, task.encode_all(texts), strict=True):
         assert one.text == f"{text} [word: {found}]"
@@ -129,7 +129,7 @@ def test_a_text_alone_is_asked_about_its_first_word_of_note(
 
 
 def test_a_text_without_such_a_word_says_how_to_choose() -> None:
-    task = Tokens(Table({}, {0: "O", 1: "PER"}, 0), tokenizer(), "dull tagger")
+    task = Tokens(Table({}, {0: "O", 1: "PER"}, 0).eval(), tokenizer(), "dull tagger")
     with pytest.raises(conserva.Error, match=r"dull tagger calls every word of .*'a joy\.' 'O': .*\(text, word\)"):
         task.encode("a joy.")
     assert task.encode(("a joy.", "joy")).read == 2

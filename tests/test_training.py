@@ -19,8 +19,10 @@ from conserva.cli import main
 from conserva.datasets import DATASETS, Dataset, Labelled
 from conserva.datasets.catalogue import Split
 from conserva.loading import source_of
-from conserva.training import Recipe, batches, run, train, trainer
+from conserva.training import batches, run, trainer
 from conserva.training.batches import Batches
+from conserva.training.recipe import Recipe
+from conserva.training.run import train
 from conserva.training.trainer import STATE, Trainer
 
 WORDS = {0: ("dull", "bad", "tedious", "lifeless"), 1: ("good", "lovely", "a joy", "moving")}
@@ -235,9 +237,9 @@ def test_a_folder_of_other_settings_is_refused(
         with pytest.raises(KeyboardInterrupt):
             trained(tmp_path)
     for changes, names in (
-        ({"seed": 1}, "it differs in seed."),
-        ({"recipe": LONG, "count": 20}, "it differs in recipe, count."),
-        ({"as_released": True}, "it differs in as_released."),
+        ({"seed": 1}, "it differs in seed"),
+        ({"recipe": LONG, "count": 20}, "it differs in recipe, count"),
+        ({"as_released": True}, "it differs in as_released"),
     ):
         with pytest.raises(conserva.Error) as message:
             trained(tmp_path, **changes)

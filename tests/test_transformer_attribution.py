@@ -12,8 +12,8 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, ViTConfig, V
 
 import conserva
 import tiny
+from conserva.attribution import find
 from conserva.carried import Carrier
-from conserva.methods import find
 from conserva.sources import Sources
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

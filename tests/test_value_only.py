@@ -100,7 +100,9 @@ def test_equals_torch(case: tuple[dict[str, int], str, bool], dtype: torch.dtype
 def left_to_torch(model: Any, inputs: Any, rules: str) -> Any:
     """Explain with nothing fused."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["conserva.relevance"], "within_memory", lambda checkpoint, device, run: run(None))
+        patch.setattr(
+            sys.modules["conserva.model_relevance"], "within_memory", lambda checkpoint, device, run: run(None)
+        )
         return conserva.relevance(model, inputs, mixture, rules=rules)
 
 

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from .errors import Error, NotApplicable
+from .model_relevance import relevance
 from .propagation import Propagation, as_rule_set
-from .relevance import relevance
-from .rules import RuleSet
+from .rule_sets import RuleSet
 from .second_opinion import STEP, Opinion, verify
 from .targets import Target
+from .untouched import untouched
 
 LARGEST_COPY = 500_000_000
 """Up to how many parameters a model is copied in float64 for the second opinion."""
@@ -126,7 +127,7 @@ def _other_attention(
 ) -> Finding:
     """Compare the scores with those of the same model whose attention is written in other calls."""
     check = "other attention"
-    with _switched(model) as other:
+    with untouched(model), _switched(model) as other:
         if not other:
             return Finding(check, None, None, "the model has one implementation of its attention")
         try:

@@ -1,8 +1,18 @@
 """The one exception of the package."""
 
+from __future__ import annotations
+
+from ._util.text import ERROR_LENGTH, printable
+
 
 class Error(Exception):
-    """What conserva raises: the message repeats what was given and says what to do."""
+    """What conserva raises: the message repeats what was given and says what to do.
+
+    It is one printable line, however hostile or long the text is that it repeats.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message, limit=ERROR_LENGTH))
 
 
 class NotApplicable(Error):  # noqa: N818 - a finding about a method and a model

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import Error
+from .picture import picture_flaws
 from .saving import loaded, saved
-from .schema import parsed
+from .schema import Count, Share, read, uneven, unsummed, written
 
 SCHEMA = "conserva/explanation/1"
 
@@ -31,6 +30,10 @@ class Entries:
         """Close the books: the gap is what the other entries leave of the output."""
         return cls(inputs, positions, biases, output - inputs - positions - biases)
 
+    def unequal(self, output: float) -> Iterator[str]:
+        """Yield that the entries are not the output, but for rounding."""
+        yield from unsummed("ledger", tuple(asdict(self).values()), output)
+
 
 @dataclass(frozen=True)
 class Sink:
@@ -38,7 +41,7 @@ class Sink:
 
     token: str
     score: float
-    share: float
+    share: Share
     """Its part of all scores, counted without their signs."""
     place: int | None
     """Which of the features it is; None where it was left out of the picture."""
@@ -64,7 +67,7 @@ class Explanation:
     """What was explained, or what it is called."""
     target: str
     output: float
-    probability: float | None
+    probability: Share | None
     """The probability of the target, if it is one of the model's classes."""
     ledger: Entries | None
     method: str
@@ -74,7 +77,7 @@ class Explanation:
     """What the features are drawn on, if they are no words: `kind` "molecule" with its `smiles`, where feature i is of
     the atom words[i]; "superpixels" with an `image` (bytes, rows of pixels) and the `regions` of its pixels; "image"
     with an `image` (a PNG in base64) and the `grid` of its patches, rows and columns."""
-    sections: tuple[tuple[str, int], ...] = ()
+    sections: tuple[tuple[str, Count], ...] = ()
     """Where the features come from several inputs: what each is called, and how many of the features it has."""
     sink: Sink | None = None
     """A language model's first token, and how much of the relevance it holds."""
@@ -119,30 +122,12 @@ class Explanation:
 
     def to_json(self) -> str:
         """Return the explanation as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2)
+        return written(self, SCHEMA)
 
     @classmethod
     def from_json(cls, text: str) -> Explanation:
         """Return the explanation that `to_json` wrote."""
-        return cls.from_fields(parsed(text, SCHEMA, "explanation"))
-
-    @classmethod
-    def from_fields(cls, found: Mapping[str, Any]) -> Explanation:
-        """Return the explanation whose fields were read from JSON."""
-        found = {
-            "picture": None,
-            "sections": (),
-            "sink": None,
-            **found,
-        }  # most have none, and files of theirs may not say so
-        known = {one.name for one in fields(cls)}
-        if missing := sorted(known - set(found)):
-            raise Error(f"This explanation is incomplete: {', '.join(missing)} is missing.")
-        lists: dict[str, Any] = {name: tuple(found[name]) for name in ("features", "scores", "special", "words")}
-        lists["sections"] = tuple((str(name), int(count)) for name, count in found["sections"])
-        ledger = None if found["ledger"] is None else Entries(**found["ledger"])
-        sink = None if found["sink"] is None else Sink(**found["sink"])
-        return cls(**{**{name: found[name] for name in known}, **lists, "ledger": ledger, "sink": sink})
+        return read(cls, text, SCHEMA, "explanation")
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg."""
@@ -155,7 +140,7 @@ class Explanation:
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
         """Read an explanation that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "explanation", f"path={str(path)!r}")
 
     def show(self) -> None:
         """Print the explanation to the terminal."""
@@ -167,6 +152,21 @@ class Explanation:
         from .views.html import fragment
 
         return fragment([self])
+
+    def _flaws(self) -> Iterator[str]:
+        yield from uneven(self, "features", "scores", "special", "words")
+        yield from uncovered(self.sections, len(self.features))
+        if self.ledger is not None:
+            yield from self.ledger.unequal(self.output)
+        if self.sink is not None and self.sink.place is not None and not 0 <= self.sink.place < len(self.features):
+            yield f"sink.place is {self.sink.place}, and there are {len(self.features)} features"
+        yield from picture_flaws(self)
+
+
+def uncovered(sections: Sequence[tuple[str, int]], many: int) -> Iterator[str]:
+    """Yield that sections do not hold all of so many features."""
+    if sections and (held := sum(count for _, count in sections)) != many:
+        yield f"sections hold {held} features, and there are {many}"
 
 
 def _joined(pieces: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from .propagation import Propagation
 from .randomness import draws_now, refuse_random
 from .sources import Sources
 from .targets import Target, labels_of, read_target
+from .untouched import untouched
 
 
 def forward(
@@ -88,7 +89,8 @@ def check_finite(model: nn.Module, call: Inputs, numbers: Sequence[Tensor]) -> N
             with torch.no_grad():
                 call.run(model)
 
-        where = first_bad_module(model, again)
+        with untouched(model):
+            where = first_bad_module(model, again)
         return Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(dtype)}")
 
     checks.require(checks.all_finite(numbers).all(), otherwise)

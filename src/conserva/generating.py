@@ -9,20 +9,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .attribution import Method, find, rules_of
 from .batches import budget
 from .errors import Error, OutOfMemory
-from .explain import provenance_of
+from .explaining import provenance_of
 from .explanation import Entries
 from .generating_seq2seq import answer_matrix
-from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
-from .methods import Method, find, rules_of
+from .generation_result import LOG_PROBABILITY, LOGIT, Generation, Step
+from .model_relevance import relevance
 from .operations.live import in_float32
 from .quiet import quiet_loading
-from .relevance import relevance
-from .rules import RULE_SETS, RuleSet
+from .rule_sets import RULE_SETS, RuleSet
 from .tasks import Causal, Seq2Seq
 from .tasks.prompts import EncodedPrompt, words_of
-from .tasks.writer import greedy
+from .tasks.writer import greedy, interruptible
+from .untouched import untouched
 
 KEPT_BYTES = 2**29
 """What the results of one forward pass may take before they are read: the relevance of all tokens, and logits."""
@@ -116,9 +117,9 @@ def _written(task: Causal, encoded: EncodedPrompt, tokens: int) -> list[int]:
     pad = task.tokenizer.pad_token_id
     settings = greedy(network, tokens)
     settings.update(pad_token_id=0 if pad is None else pad)
-    with quiet_loading(), warnings.catch_warnings():
+    with untouched(network), quiet_loading(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # settings for sampling, which other generations of this model use
-        found = network.generate(**given, generation_config=settings)
+        found = network.generate(**given, generation_config=settings, stopping_criteria=[interruptible])
     return [int(one) for one in found[0, len(encoded) :].tolist()]
 
 
@@ -179,7 +180,7 @@ def _probabilities(task: Causal, ids: Sequence[int], start: int) -> Tensor:
     """Return written tokens x vocabulary: what the model holds likely in the place of each."""
     inputs = _inputs(task, ids[:-1])
     read = torch.arange(start - 1, len(ids) - 1)[None]
-    with torch.inference_mode():
+    with untouched(task.model), torch.inference_mode():
         return in_float32(task.model(**inputs, read=read.to(task.device)).logits[0]).softmax(-1).cpu()
 
 

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .attribution import Method, find, rules_of
 from .errors import Error
-from .explain import provenance_of
+from .explaining import provenance_of
 from .explanation import Entries
-from .generation import LOG_PROBABILITY, LOGIT, Generation, Step
-from .methods import Method, find, rules_of
+from .generation_result import LOG_PROBABILITY, LOGIT, Generation, Step
+from .model_relevance import relevance
 from .operations.live import in_float32
 from .passes import Relevance
-from .relevance import relevance
-from .rules import RULE_SETS, RuleSet
+from .rule_sets import RULE_SETS, RuleSet
 from .tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
+from .untouched import untouched
 
 OTHERS = 5
 """How many of the likeliest tokens are told for each place."""
@@ -65,7 +66,7 @@ def answer_matrix(
     given = task.pair(read.source, whole.answer[:-1])
     inputs = {name: x for name, x in task.batch([given]).items() if name != "read"}
     places = [len(read.answer) - 1 + i for i in range(len(written))]
-    with torch.no_grad():
+    with untouched(task.model), torch.no_grad():
         logits: Tensor = task.model(**inputs).logits[0, places].float().cpu()
     entries = list(zip(places, written, strict=True))
     targets: list[Any] = entries if score == LOGIT else [_log_probability(*one) for one in entries]

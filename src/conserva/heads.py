@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .errors import Error
+from .pretrained import json_of, part_of
 from .tasks import Blanks, Causal, Image, Question, Seq2Seq, Similarity, Speech, Task, Text, Tokens
 from .tasks.pixels import pillow
 
@@ -31,6 +31,8 @@ class Head:
 MODULES = "modules.json"
 """The file in which a sentence encoder says what it is made of."""
 
+_FOLDER = re.compile(r"(\w[\w.-]*)?")
+
 OWN_CLASSIFIERS = {"AttentionOnly"}
 """The text classifiers of this package, which transformers' tables do not have."""
 
@@ -39,7 +41,7 @@ def head_of(config: Any, source: str, name: str) -> Head:
     """Return the kind of a model; one that has no head which can be explained is refused."""
     architectures = [str(one) for one in getattr(config, "architectures", None) or ()]
     if not any(one.endswith("ForSequenceClassification") for one in architectures) and (
-        _read(source, MODULES) is not None
+        json_of(source, MODULES) is not None
     ):
         return SENTENCES
     for head in HEADS:
@@ -71,26 +73,28 @@ def _classes(table: str) -> set[str]:
     return found
 
 
-def _from(auto: str, source: str, options: Mapping[str, Any]) -> Any:
-    """Load what comes with a model by one of transformers' auto classes."""
-    import transformers
-
-    return getattr(transformers, auto).from_pretrained(source, **options)
-
-
 def _with_tokenizer(task: Callable[..., Task]) -> Callable[..., Task]:
     def make(model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Task:
-        return task(model, _from("AutoTokenizer", source, options), name=name, **how)
+        return task(model, part_of("AutoTokenizer", source, options), name=name, **how)
 
     return make
 
 
 def _sentences(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
     """Return a sentence encoder with the pooling that its own files ask for; others are refused."""
-    kinds = {str(one["type"]).rpartition(".")[2]: one.get("path", "") for one in _read(source, MODULES) or ()}
+    modules = json_of(source, MODULES)
+    if not isinstance(modules, list) or not all(isinstance(one, dict) and "type" in one for one in modules):
+        raise Error(f"model={name!r}: {MODULES} is no list of modules with their types. Save the model again.")
+    kinds = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in modules}
+    if wrong := [path for path in kinds.values() if not _FOLDER.fullmatch(path)]:
+        raise Error(f"model={name!r}: {MODULES} has the path {wrong[0]!r}: it must be a folder of the model's own.")
     asked = (
-        _read(source, f"{kinds['Pooling']}/config.json") if "Pooling" in kinds else {"pooling_mode_mean_tokens": True}
+        json_of(source, f"{kinds['Pooling']}/config.json".lstrip("/"))
+        if "Pooling" in kinds
+        else {"pooling_mode_mean_tokens": True}
     )
+    if asked is not None and not isinstance(asked, dict):
+        raise Error(f"model={name!r}: the settings of its pooling are {asked!r:.60}, no JSON object. Save it again.")
     poolings = [key for key, value in (asked or {}).items() if key.startswith("pooling_mode_") and value is True]
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     others = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
@@ -99,27 +103,16 @@ def _sentences(model: Any, source: str, options: Mapping[str, Any], name: str) -
             f"model={name!r} makes its vectors by {', '.join([*others, *poolings])}: only the mean of all tokens and "
             "the first token are known. conserva.relevance explains it through a module that does the same."
         )
-    return Similarity(model, _from("AutoTokenizer", source, options), name, pooling=known[poolings[0]])
-
-
-def _read(source: str, file: str) -> Any:
-    """Return what a JSON file beside a model holds, in a folder or on the hub; None if there is no such file."""
-    from transformers.utils.hub import cached_file
-
-    quietly = {
-        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors", "gated_repo")
-    }
-    path = cached_file(source, file, **quietly)
-    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return Similarity(model, part_of("AutoTokenizer", source, options), name, pooling=known[poolings[0]])
 
 
 def _image(model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Task:
     pillow()  # first: without it transformers does not say which extra to install
-    return Image(model, _from("AutoImageProcessor", source, options), name=name, **how)
+    return Image(model, part_of("AutoImageProcessor", source, options), name=name, **how)
 
 
 def _speech(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
-    extractor, tokenizer = (_from(auto, source, options) for auto in ("AutoFeatureExtractor", "AutoTokenizer"))
+    extractor, tokenizer = (part_of(auto, source, options) for auto in ("AutoFeatureExtractor", "AutoTokenizer"))
     return Speech(model, extractor, tokenizer, name)
 
 

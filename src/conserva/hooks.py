@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
+from .interrupts import Waiting
+
 Hooks: TypeAlias = Iterable[tuple[nn.Module, Callable[..., Any]]]
 
 
@@ -22,12 +24,14 @@ def hooked(
     def guarded(hook: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given: hook(*given) if threading.get_ident() == own else None
 
-    handles = [module.register_forward_pre_hook(guarded(hook)) for module, hook in before]
-    handles += [
-        module.register_forward_hook(guarded(hook), with_kwargs=with_kwargs, prepend=prepend) for module, hook in after
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with Waiting():
+        handles = [module.register_forward_pre_hook(guarded(hook)) for module, hook in before]
+        handles += [
+            module.register_forward_hook(guarded(hook), with_kwargs=with_kwargs, prepend=prepend)
+            for module, hook in after
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -141,12 +141,16 @@ def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
     """Return what a model's forward takes, by name."""
     method = model.forward
     whole = getattr(method, "__func__", None)
-    return _parameters(method, 0) if whole is None else _parameters(whole, 1)
+    if whole is None:  # put on the model itself, as some libraries do
+        return inspect.signature(method).parameters
+    found = _parameters.get(whole)
+    if found is None:
+        found = _parameters[whole] = dict(list(inspect.signature(whole).parameters.items())[1:])
+    return found
 
 
-@functools.lru_cache(maxsize=256)
-def _parameters(function: Callable[..., Any], bound: int) -> Mapping[str, inspect.Parameter]:
-    return dict(list(inspect.signature(function).parameters.items())[bound:])
+_parameters: weakref.WeakKeyDictionary[Callable[..., Any], Mapping[str, inspect.Parameter]]
+_parameters = weakref.WeakKeyDictionary()  # a function may know its model, and must not outlive it
 
 
 def _detached(x: Any) -> Any:

@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .attribution import Attribution, Method
 from .checks import Checks, require
 from .errors import Error, NotApplicable
 from .ledger import Ledger
 from .memory import out_of_memory
-from .methods import Attribution, Method
 from .recording import Ran, Recorder, hashable
-from .rules import RULE_SETS
+from .rule_sets import RULE_SETS
 from .tasks.task import Encoded, Task
 from .transfer import Transfer
+from .untouched import untouched
 
 
 class Numbers(NamedTuple):
@@ -94,6 +95,19 @@ def _launch(
     task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
 ) -> Batch | None:
     """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
+    with untouched(task.model):
+        found = _tried(task, method, recorder, rows, encoded, wanted)
+    # Out here the traceback is gone, and with it the tensors of the failed try.
+    if found is None and recorder is not None and recorder.holds_memory:
+        recorder.drop()
+        return _launch(task, method, recorder, rows, encoded, wanted)
+    return found
+
+
+def _tried(
+    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+) -> Batch | None:
+    """Explain a batch; None if there is too little memory, and there are several inputs or recordings."""
     asked: list[Checks] = []
     aims = [task.aim(target, one) for target, one in zip(wanted, encoded, strict=True)]
     # Targets that differ are numbers of the host, which a recording would keep.
@@ -110,7 +124,8 @@ def _launch(
         return [scores, found.output, logits, *books, _flags(asked[-1], logits).all()], None
 
     def again() -> list[Tensor]:
-        found, _ = compute(inputs)
+        with untouched(task.model):
+            found, _ = compute(inputs)
         asked[-1].settle()
         if recorder is not None:
             recorder.distrust(key)
@@ -131,10 +146,6 @@ def _launch(
             for checks in asked:
                 checks.settle()  # what was found before comes first
             raise
-    # Out here the traceback is gone, and with it the tensors of the failed try.
-    if recorder is not None and recorder.holds_memory:
-        recorder.drop()
-        return _launch(task, method, recorder, rows, encoded, wanted)
     return None
 
 

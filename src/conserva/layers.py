@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .census import modules_of
 from .hooks import hooked
 from .inputs import Inputs
+from .untouched import untouched
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def stacks_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Stack]:
         return note
 
     hooks = [(module, hook(layer, owner)) for layer, (owner, module) in owners.items()]
-    with hooked(after=hooks, with_kwargs=True), torch.no_grad():
+    with untouched(model), hooked(after=hooks, with_kwargs=True), torch.no_grad():
         Inputs.of(model, inputs).without_cache(model).run(model)
     fitting = {name: calls for name, calls in ran.items() if _all_alike([_places(after) for *_, after in calls])}
     outermost = (name for name in fitting if not any(name.startswith(f"{other}.") for other in fitting))

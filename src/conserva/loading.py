@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from ._util.files import check_readable, exists, expanded
+from .bundled import BUNDLED, BUNDLED_MODELS
 from .errors import Error
 from .heads import LANGUAGE, head_of
-from .quiet import quiet_loading
-from .tasks import Graph, Task
+from .pretrained import config_of, model_of, reading
+from .tasks import Graph, Seq2Seq, Task
 from .tasks.image import load_image
-
-BUNDLED = "sentiment"
-"""The model that comes with the package and is loaded if none is named: sentiment of film reviews."""
-
-MOLECULES, DIGITS = "bace", "mnist"
-"""The graph models that come with the package: which molecules inhibit an enzyme, and handwritten digits."""
-
-IMAGES = "digits"
-"""The image model that comes with the package: handwritten digits again, as pixels."""
-
-BUNDLED_MODELS = (BUNDLED, MOLECULES, DIGITS, IMAGES)
 
 GRAPHS = "conserva-graphormer"
 """The type of models of graphs."""
@@ -47,67 +43,81 @@ def load(
     with "single_label", "multi_label", "binary", "regression" or "ordinal". Weights are read from safetensors or GGUF
     only, in float32; code that comes with a model runs only with `trust_remote_code=True`.
     """
-    from safetensors import SafetensorError
-    from transformers import AutoConfig
-
     from . import models  # noqa: F401 - makes the paper's own models known to transformers
 
-    source = source_of(name)
+    source, given = source_of(name), f"model={str(name)!r}"
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if source.endswith(GGUF):
         if not all(map(find_spec, ("gguf", "accelerate"))):
-            raise Error(f"model={str(name)!r} is read by gguf and accelerate: pip install 'conserva[gguf]'.")
+            raise Error(f"{given} is read by gguf and accelerate: pip install 'conserva[gguf]'.")
         source, options["gguf_file"] = str(Path(source).parent), Path(source).name
-    try:
-        with quiet_loading():
-            if labels is not None:
-                return load_image(source, options, labels, str(name), head)
-            config = AutoConfig.from_pretrained(source, **options)
-            kind = None if config.model_type == GRAPHS else head_of(config, source, str(name))
-            if "gguf_file" in options:
-                kind = LANGUAGE  # which is all that such files hold
-            if head is not None and kind is not None and not kind.classifies:
-                raise Error(f"head={head!r}: model={str(name)!r} is a {kind.noun}, whose output head is its own.")
-            auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
-            model, missing = _model(auto, source, options)
-            if missing:
-                noun = "graph classifier" if kind is None else kind.noun
-                raise Error(
-                    f"model={str(name)!r} is no {noun}: its file has no weights for {', '.join(missing[:3])}. "
-                    "Fine-tune it first."
-                )
-            if kind is None:
-                return Graph(model, name=str(name), head=head)
-            how = {"head": head} if kind.classifies else {}
-            return kind.make(model, source, options, str(name), **how)
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:160]
-        bundled = ", ".join(map(repr, BUNDLED_MODELS))
+    with reading(given, _advice(source)):
+        if labels is not None:
+            return load_image(source, options, labels, str(name), head)
+        config = config_of(source, options)
+        kind = None if config.model_type == GRAPHS else head_of(config, source, str(name))
+        if "gguf_file" in options:
+            kind = LANGUAGE  # which is all that such files hold
+        if head is not None and kind is not None and not kind.classifies:
+            raise Error(f"head={head!r}: {given} is a {kind.noun}, whose output head is its own.")
+        auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
+        model, missing = model_of(auto, source, options, config)
+        if missing:
+            noun = "graph classifier" if kind is None else kind.noun
+            raise Error(
+                f"{given} is no {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
+            )
+        if kind is None:
+            return Graph(model, name=str(name), head=head)
+        how = {"head": head} if kind.classifies else {}
+        task = kind.make(model, source, options, str(name), **how)
+        _check_ids(task, given)
+        return task
+
+
+def _check_ids(task: Task, given: str) -> None:
+    """Refuse a tokenizer whose tokens are not the model's. Some that were added to it may be beyond, if never met."""
+    tokenizer, network, table = getattr(task, "tokenizer", None), task.network, None
+    with suppress(AttributeError, NotImplementedError):
+        table = network.get_input_embeddings()  # type: ignore[operator]
+    if tokenizer is None or not isinstance(table, nn.Embedding):
+        return
+    own = set(tokenizer.get_vocab().values()) - set(tokenizer.get_added_vocab().values())
+    used = [*own, *tokenizer("a")["input_ids"]]
+    if isinstance(task, Seq2Seq):
+        with suppress(Error):  # it is not told, and may still be
+            used += task.start
+    if wrong := [one for one in used if not 0 <= one < table.num_embeddings]:
         raise Error(
-            f"model={str(name)!r} could not be loaded: it is no folder with config.json, model.safetensors and a "
-            f"tokenizer or processor, and the hub did not give it ({reason}). Bundled models are {bundled}."
-        ) from None
+            f"{given} has embeddings for {table.num_embeddings:,} tokens, its tokenizer or generation_config.json uses "
+            f"the id {max(wrong, key=abs)}: they are not of one model. Save it again with save_pretrained."
+        )
 
 
-def _model(auto: str, source: str, options: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """Return a model, and the weights that its file does not have."""
-    import torch
-    import transformers
-
-    how = dict(options) if "gguf_file" in options else {**options, "use_safetensors": True}
-    model, report = getattr(transformers, auto).from_pretrained(
-        source, dtype=torch.float32, output_loading_info=True, **how
+def _advice(source: str) -> str:
+    """Return what to do about a model that could not be loaded."""
+    if os.path.isdir(source):
+        return "its files are damaged, or not those of one model. Save it with save_pretrained, or download it again."
+    bundled = ", ".join(map(repr, BUNDLED_MODELS))
+    return (
+        "it is no folder with config.json, model.safetensors and a tokenizer or processor, and the hub did not give "
+        f"it. Bundled models are {bundled}."
     )
-    return model, sorted(report["missing_keys"])
 
 
 def source_of(name: str | Path) -> str:
     """Return what a model is loaded from: a bundled one by its name, a folder, a GGUF file, or a name on the hub."""
-    if str(name) in BUNDLED_MODELS and not (Path(name) / "config.json").is_file():
+    path, given = expanded(name), f"model={str(name)!r}"
+    if str(name) in BUNDLED_MODELS and not os.path.isfile(path / "config.json"):
         return str(resources.files("conserva") / "models" / str(name))
-    path = Path(name).expanduser()
-    if path.suffix == GGUF and not path.is_file():
-        raise Error(f"model={str(name)!r} does not exist: give a GGUF file that does.")
-    if path.is_dir() and not (path / "config.json").exists():
-        raise Error(f"model={str(name)!r} is a folder without config.json: save a model there with save_pretrained.")
-    return str(path) if path.exists() else str(name)
+    if path.suffix == GGUF:
+        if not exists(path):
+            raise Error(f"{given} does not exist: give a GGUF file that does.")
+        return str(check_readable(path, given, sys.maxsize))
+    if os.path.isdir(path):
+        if not os.path.isfile(path / "config.json"):
+            raise Error(f"{given} is a folder without config.json: save a model there with save_pretrained.")
+        return str(path)
+    if exists(path):
+        raise Error(f"{given} is no folder: name one with config.json, model.safetensors and a tokenizer or processor.")
+    return str(name)

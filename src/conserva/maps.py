@@ -14,7 +14,7 @@ from .operations import READERS
 from .operations.attention import softmax, written_out
 from .operations.linear import einsum, matrix_product
 from .propagation import Propagation
-from .rules import RULE_SETS
+from .rule_sets import RULE_SETS
 
 if TYPE_CHECKING:
     from .operations.live import Reader

@@ -23,10 +23,11 @@ from .operations.gated import was_passed_by
 from .operations.live import in_float32
 from .positions import only_explained
 from .propagation import Propagation
-from .rules import RuleSet
+from .rule_sets import RuleSet
 from .sample_rows import Batched
 from .sources import Sources
 from .targets import Target, classes_of
+from .untouched import untouched
 
 INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
@@ -239,7 +240,7 @@ class Pass:
     def _blame(self, call: Inputs, targets: Any, where: Sequence[str], finite: Tensor, dtype: torch.dtype) -> Error:
         """Name the place nearest to the output at which the relevance is no longer finite."""
         search = Pass(self.model, self.modules, self.rules, [INPUTS, EVERYWHERE], False, self.trusted, self.plan)
-        with torch.inference_mode(False), torch.enable_grad():
+        with untouched(self.model), torch.inference_mode(False), torch.enable_grad():
             found = [(split.places, split.finite) for split in search._run(call, targets)]
         bad = [
             [place for place, passed in zip(places, flags.tolist(), strict=True) if not passed]

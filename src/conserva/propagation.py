@@ -16,12 +16,14 @@ from .coverage import Coverage, calling_module
 from .errors import Error, NotApplicable
 from .held import Held, with_value
 from .ids import Ids
+from .interrupts import came, handle
 from .operations import READERS, is_idle
 from .operations.elementwise import Functions, Limits, Ratio, made_beside
 from .operations.live import ScaleGradient, live, untouched
 from .operations.lookup import call_with_ids, has_ids
 from .operations.lost import made_by, pass_on, without_gradient
-from .rules import RuleSet, rule_set
+from .operations.notes import Notes, notes_here
+from .rule_sets import RuleSet, rule_set
 
 if TYPE_CHECKING:
     from .ledger import Books
@@ -65,6 +67,10 @@ class Propagation(TorchFunctionMode):
         self.generators: set[torch.Generator] = set()
         """Generators of random numbers that calls were given, beside torch's own."""
         self.keeper: Keeper | None = None
+        outer = notes_here()
+        self.notes = Notes() if outer is None else outer
+        """What is noted on tensors: until the explanation is made, or until the end of a context of the user's."""
+        self._erases = outer is None
         self.is_lean = True  # fused attention keeps the mask as it is given, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
         self._asks_for_parameters = books is not None or rules.linear != "zero"
@@ -88,10 +94,14 @@ class Propagation(TorchFunctionMode):
         _innermost.context = outer
         if outer is not None:
             outer._shadowed = False
+        if self._erases and not self._outer:
+            self.notes.erase()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if came:
+            handle()
         out = self._read(func, types, args, kwargs)
         if self.has_lost:
             pass_on(self, func, args, kwargs, out)
@@ -236,7 +246,7 @@ class Propagation(TorchFunctionMode):
             return known[1]
         constant = x.detach()
         if self._asks_for_parameters:
-            constant.__dict__["conserva_parameter"] = x
+            self.notes.put(constant, "conserva_parameter", x)
         self._constants[id(x)] = (x, constant)
         return constant
 
@@ -248,7 +258,7 @@ class Propagation(TorchFunctionMode):
         """Remember that the constant `x` was made from the parameter that `origin` is."""
         parameter = self.parameter_of(origin)
         if parameter is not None and x is not parameter and isinstance(x, Tensor) and not x.requires_grad:
-            x.__dict__["conserva_parameter"] = parameter
+            self.notes.put(x, "conserva_parameter", parameter)
 
 
 _innermost = threading.local()
@@ -273,7 +283,7 @@ def _in_place(context: Propagation, function: Callable[..., Any], *args: Any, **
     """Make a call on a copy: on a view of another tensor, the graph would not tell which call it was."""
     if not args or not live(args[0]) or function.__name__ in _PLAIN_IN_PLACE:
         return function(*args, **kwargs)
-    return made_beside(args[0], lambda copy: function(copy.clone(), *args[1:], **kwargs))
+    return made_beside(context, args[0], lambda copy: function(copy.clone(), *args[1:], **kwargs))
 
 
 _PLAIN_IN_PLACE = (

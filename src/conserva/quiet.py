@@ -9,11 +9,13 @@ from contextlib import contextmanager
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Switch transformers' progress bars and reports off for a while; what goes wrong is raised all the same."""
+    from logging import CRITICAL
+
     from transformers.utils import logging
 
     showed_bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.set_verbosity(CRITICAL)
     try:
         yield
     finally:

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from .errors import Error
 from .memory import AUTO
+from .model_relevance import explained
 from .passes import INPUTS, Relevance
 from .propagation import Propagation
 from .recordable import is_observed
 from .recording import Recorder, new_recorder
-from .relevance import explained
-from .rules import RuleSet
+from .rule_sets import RuleSet
 from .targets import Target
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .operations.live import live
+from .operations.notes import Notes
 from .propagation import Propagation
 
 
@@ -23,19 +24,25 @@ class Batched(Propagation):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = super().__torch_function__(func, types, args, kwargs)
-        if self.books is not None and self.books.follows_rows and not keeps_rows(func, args, kwargs or {}, out):
+        if (
+            self.books is not None
+            and self.books.follows_rows
+            and not keeps_rows(self.notes, func, args, kwargs or {}, out)
+        ):
             self.books.in_doubt = True
         return out
 
 
-def keeps_rows(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
+def keeps_rows(
+    notes: Notes, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+) -> bool:
     """Tell whether a call surely left the rows of every sample where they were."""
     name = _name(function)
     if name in _SAFE:  # as most calls are
         return True
     if name == "arange":
         if isinstance(out, Tensor) and len(args) == 1:
-            out.__dict__["conserva_counts"] = True  # `x[torch.arange(len(x)), i]` picks one of each sample
+            notes.put(out, "conserva_counts", True)  # `x[torch.arange(len(x)), i]` picks one of each sample
         return True
     given = [x for x in _flat((*args, *kwargs.values()) if kwargs else args) if type(x) is Tensor and x.requires_grad]
     outs = [out] if type(out) is Tensor else _flat(out) if isinstance(out, (list, tuple)) else []

@@ -22,13 +22,14 @@ from .errors import Error
 from .forward import forward
 from .held import Held
 from .inputs import Inputs
+from .model_relevance import relevance
 from .operations.live import in_float32
 from .passes import Relevance
 from .propagation import Propagation, as_rule_set
-from .relevance import relevance
-from .rules import RuleSet
+from .rule_sets import RuleSet
 from .sources import Sources, word_tables
 from .targets import Target, settled
+from .untouched import untouched
 
 STEP = 0.01
 """By which share the inputs are scaled, up and down, and by half of it: the error is of the fourth order."""
@@ -142,7 +143,21 @@ def verify(
     how
         More arguments of `conserva.relevance`: `batch_dim`, `trusted`.
     """
-    rule_set, batch_dim = as_rule_set(rules), how.get("batch_dim", 0)
+    with untouched(model):
+        return _opinion(model, inputs, target, as_rule_set(rules), directions, step, seed, how)
+
+
+def _opinion(
+    model: nn.Module,
+    inputs: Any,
+    target: Any,
+    rule_set: RuleSet,
+    directions: int,
+    step: float,
+    seed: int,
+    how: Mapping[str, Any],
+) -> Opinion:
+    batch_dim = how.get("batch_dim", 0)
     call = Inputs.of(model, inputs, batch_dim)
     modules = census.modules_of(model)
     with torch.no_grad():

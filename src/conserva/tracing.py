@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from .attribution import find, rules_of
 from .errors import Error
-from .explain import class_of, provenance_of
-from .explanation import Entries, Explanation
+from .explaining import class_of, provenance_of
+from .explanation import Entries, Explanation, uncovered
 from .layers import Stack, short_names, stacks_of
-from .methods import find, rules_of
+from .model_relevance import relevance
 from .passes import INPUTS
-from .relevance import relevance
-from .rules import RULE_SETS
+from .rule_sets import RULE_SETS
 from .saving import loaded, saved
-from .schema import parsed
+from .schema import Count, Share, read, uneven, unsummed, written
 from .targets import plain
 from .tasks.task import Encoded, Task
 
@@ -44,13 +43,13 @@ class Trace:
     text: str
     target: str
     output: float
-    probability: float | None
+    probability: Share | None
     """The probability of the target, if it is one of the model's classes."""
     ledger: Entries | None
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    sections: tuple[tuple[str, int], ...] = ()
+    sections: tuple[tuple[str, Count], ...] = ()
     """Where the features come from several inputs: what each is called, and how many of the features it has."""
 
     def explanation(self) -> Explanation:
@@ -74,22 +73,12 @@ class Trace:
 
     def to_json(self) -> str:
         """Return the trace as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2)
+        return written(self, SCHEMA)
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
         """Return the trace that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "trace")
-        known = {one.name for one in fields(cls)}
-        if missing := sorted(known - set(found)):
-            raise Error(f"This trace is incomplete: {', '.join(missing)} is missing.")
-        lists: dict[str, Any] = {
-            name: tuple(found[name]) for name in ("features", "special", "words", "layers", "sums")
-        }
-        lists["scores"] = tuple(tuple(row) for row in found["scores"])
-        lists["sections"] = tuple((str(name), int(count)) for name, count in found["sections"])
-        ledger = None if found["ledger"] is None else Entries(**found["ledger"])
-        return cls(**{**{name: found[name] for name in known}, **lists, "ledger": ledger})
+        return read(cls, text, SCHEMA, "trace")
 
     def save(self, path: str | Path) -> Path:
         """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg, .pdf."""
@@ -101,7 +90,7 @@ class Trace:
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """Read a trace that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "trace", f"path={str(path)!r}")
 
     def show(self) -> None:
         """Print the trace to the terminal."""
@@ -113,6 +102,20 @@ class Trace:
         from .views.trace import trace_fragment
 
         return trace_fragment(self)
+
+    def _flaws(self) -> Iterator[str]:
+        many = len(self.features)
+        yield from uneven(self, "features", "special", "words")
+        yield from uneven(self, "layers", "scores", "sums")
+        if not many or not self.layers:
+            yield "features or layers has no entry"
+        for i, (row, total) in enumerate(zip(self.scores, self.sums, strict=False)):
+            if len(row) != many:
+                yield f"scores[{i}] has {len(row)} entries, and there are {many} features"
+            yield from unsummed(f"scores[{i}]", [score for score in row if score is not None], total, f"sums[{i}]")
+        yield from uncovered(self.sections, sum(score is not None for row in self.scores[:1] for score in row))
+        if self.ledger is not None:
+            yield from self.ledger.unequal(self.output)
 
 
 def trace(task: Task, given: Any, target: Any = None, method: str | None = None, *, truncate: bool = False) -> Trace:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..coverage import calling_module
 from ..ledger import Books, Entry, Unbatchable
 from ..operations import activations, arithmetic, attention, joins, linear, norms
 from ..operations.elementwise import Trail, known_trail, leave_trail
 from ..operations.live import in_float32, live, overwrite
-from ..rules import RuleSet
+from ..rule_sets import RuleSet
 from ..sample_rows import Batched
 from . import heads
 
@@ -96,6 +97,7 @@ class Auditor(Batched):
         self.records: list[Record] = []
         self._met: list[tuple[str, str]] = []
         self._holders: dict[int, list[list[Tensor]]] = {}
+        self._handles: list[RemovableHandle] = []
 
     def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> str:
         """Note which rule the call at work met."""
@@ -113,23 +115,23 @@ class Auditor(Batched):
         if name in _OUT_OF_PLACE and torch.is_grad_enabled() and live(args[0]) and _needs_watch(name, args[1:]):
             self._keep_values(args)  # made beside, where it can be watched, and stored in its tensor's place
             made = self.__torch_function__(_OUT_OF_PLACE[name], types, (args[0].clone(), *args[1:]), kwargs)
-            heads.add_in_place(args)
+            heads.add_in_place(self.notes, args)
             return overwrite(args[0], made)
         if name not in _WATCHED or not torch.is_grad_enabled() or _conserves(name, (*args, *kwargs.values())):
             if _works_in_place(name):
                 self._keep_values(args)
             out = super().__torch_function__(func, types, args, kwargs)
             if name in _PRODUCTS:
-                heads.pass_on(args, out)
+                heads.pass_on(self.notes, args, out)
             elif name in _SUMS:
                 heads.share(args)
             elif name in _CASTS:
-                heads.keep(args, out)
+                heads.keep(self.notes, args, out)
             return out
         given = args
         books = self.books
         assert books is not None
-        aliases = _Aliases()
+        aliases = _Aliases(self)
         args, kwargs = aliases.put(args), {key: aliases.put(value) for key, value in kwargs.items()}
         booked, self._met = len(books.entries), []
         out = super().__torch_function__(func, types, args, kwargs)
@@ -140,7 +142,7 @@ class Auditor(Batched):
             kind = "attention"
         record = Record(calling_module(), name, kind, rule, books.entries[booked:])
         self.records.append(record)
-        heads.note(self.rules, record, given, kwargs, out)
+        heads.note(self, record, given, kwargs, out)
         aliases.restore_trail(out)
         self._watch(record, out, aliases)
         return out
@@ -150,7 +152,7 @@ class Auditor(Batched):
         assert self.books is not None
         alone = self.books.samples == 1 == out.shape[0]
         by_head = record.kind == "attention" and out.dim() == 4 and (alone or self.books.sample_axis(out) == 0)
-        out.register_hook(lambda grad: self._entered(record, value, grad, by_head))  # type: ignore[no-untyped-call]
+        self._hook(out, lambda grad: self._entered(record, value, grad, by_head))
         for i, alias in enumerate(aliases.made):
             own = self._held(alias)
             place = f"input {i}" if by_head and alias.dim() == 4 and alias.shape[0] == out.shape[0] else ""
@@ -162,7 +164,15 @@ class Auditor(Batched):
                 else:
                     record.leave(self._by_sample(own[0], grad))
 
-            alias.register_hook(left)  # type: ignore[no-untyped-call]
+            self._hook(alias, left)
+
+    def _hook(self, x: Tensor, hook: Callable[[Tensor], None]) -> None:
+        self._handles.append(x.register_hook(hook))  # type: ignore[no-untyped-call]
+
+    def let_go(self) -> None:
+        """Take all hooks off the graph, which they would keep alive: they know the books, which know the graph."""
+        for handle in self._handles:
+            handle.remove()
 
     def _held(self, x: Tensor) -> list[Tensor]:
         """Return a holder of a tensor's value, which is copied before a call changes it in place."""
@@ -201,7 +211,8 @@ class Auditor(Batched):
 class _Aliases:
     """Other names for the live tensors among a call's arguments, and for what they are elementwise functions of."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Auditor) -> None:
+        self._context = context
         self.made: list[Tensor] = []
         self._known: dict[int, Tensor] = {}
         self._originals: dict[int, Tensor] = {}
@@ -230,7 +241,7 @@ class _Aliases:
             self.made.append(alias)
             trail = known_trail(x)
             if trail is not None:
-                leave_trail(alias, Trail(self._alias(trail.source), trail.function, trail.linear))
+                leave_trail(self._context, alias, Trail(self._alias(trail.source), trail.function, trail.linear))
         return self._known[id(x)]
 
     def restore_trail(self, out: Tensor) -> None:
@@ -238,7 +249,7 @@ class _Aliases:
         trail = out.__dict__.get("conserva_trail")
         if trail is not None and id(trail.source) in self._originals:
             original = self._originals[id(trail.source)]
-            leave_trail(out, Trail(original, trail.function, trail.linear))
+            leave_trail(self._context, out, Trail(original, trail.function, trail.linear))
 
 
 def _needs_watch(name: str, others: Sequence[Any]) -> bool:

@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from ..operations.live import in_float32, live
-from ..rules import RuleSet
+from ..operations.notes import Notes
 
 if TYPE_CHECKING:
-    from .auditor import Record
+    from .auditor import Auditor, Record
 
 _NOTES = "conserva_scores"
 """Where a tensor keeps what it is made of: the product of queries and keys, constants added since, the scores."""
 
 
-def note(rules: RuleSet, record: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
+def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Follow scores from the product of queries and keys through the softmax to the product with the values."""
+    rules, notes = context.rules, context.notes
     name, found = record.function, _notes(args)
     if name == "scaled_dot_product_attention":
         if rules.attention == "gradient":
@@ -37,12 +38,12 @@ def note(rules: RuleSet, record: Record, args: Sequence[Any], kwargs: Mapping[st
         if found:
             bias = found.get("bias")
             scores = args[0].detach() if bias is None else args[0].detach() - bias
-            out.__dict__[_NOTES] = {**found, "scores": scores, "probabilities": out.detach(), "uses": []}
+            notes.put(out, _NOTES, {**found, "scores": scores, "probabilities": out.detach(), "uses": []})
     elif name.startswith(("add", "__add", "__radd")):
         constants = [one for one in args if not live(one)]
         if found and "scores" not in found and len(constants) == 1:
             before = found.get("bias")
-            out.__dict__[_NOTES] = {**found, "bias": constants[0] if before is None else before + constants[0]}
+            notes.put(out, _NOTES, {**found, "bias": constants[0] if before is None else before + constants[0]})
             if before is None and found.setdefault("sums", []):
                 found["product"].split = True  # the same scores in two softmaxes
             found.setdefault("sums", []).append(record)
@@ -57,29 +58,29 @@ def note(rules: RuleSet, record: Record, args: Sequence[Any], kwargs: Mapping[st
                     one.covariance = None
         else:
             record.inside = True
-            out.__dict__[_NOTES] = {"product": record}
+            notes.put(out, _NOTES, {"product": record})
 
 
-def pass_on(args: Sequence[Any], out: Any) -> None:
+def pass_on(notes: Notes, args: Sequence[Any], out: Any) -> None:
     """Let a multiple of scores be scores."""
     found = _notes(args)
     if found and live(out) and "scores" not in found:
-        out.__dict__[_NOTES] = found
+        notes.put(out, _NOTES, found)
 
 
-def keep(args: Sequence[Any], out: Any) -> None:
+def keep(notes: Notes, args: Sequence[Any], out: Any) -> None:
     """Let scores and maps in another dtype be what they were."""
     found = _notes(args[:1])
     if found and live(out):
-        out.__dict__[_NOTES] = found
+        notes.put(out, _NOTES, found)
 
 
-def add_in_place(args: Sequence[Any]) -> None:
+def add_in_place(notes: Notes, args: Sequence[Any]) -> None:
     """Note a constant that was added to scores where they are."""
     found = _notes(args[:1])
     if found and "scores" not in found and len(args) > 1 and not live(args[1]):
         before = found.get("bias")
-        args[0].__dict__[_NOTES] = {**found, "bias": args[1] if before is None else before + args[1]}
+        notes.put(args[0], _NOTES, {**found, "bias": args[1] if before is None else before + args[1]})
 
 
 def share(args: Sequence[Any]) -> None:

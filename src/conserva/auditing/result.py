@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..coverage import Meeting
 from ..saving import loaded, saved
-from ..schema import parsed
+from ..schema import Count, read, uneven, unsummed, written
 
 SCHEMA = "conserva/audit/1"
 
@@ -37,6 +36,9 @@ class Component:
     """What is lost here, or, below 0, counted twice."""
     size: float
     """The mean of the leak's size over samples, which does not cancel: by this components are ranked."""
+
+    def _flaws(self) -> Iterator[str]:
+        yield from unsummed("leak", (self.leaving, self.constants, self.leak), self.entering, "entering")
 
     @property
     def layer(self) -> str:
@@ -79,6 +81,9 @@ class Norm:
     after: tuple[float, ...] = ()
     """Relevance of each place of the first sample below and above the norm: figure 2 of the paper."""
 
+    def _flaws(self) -> Iterator[str]:
+        yield from uneven(self, "before", "after")
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -87,7 +92,7 @@ class Audit:
     rules: str
     model: str
     target: str
-    samples: int
+    samples: Count
     output: float
     inputs: float
     positions: float
@@ -132,27 +137,17 @@ class Audit:
 
     def to_json(self) -> str:
         """Return the audit as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2, allow_nan=False)
+        return written(self, SCHEMA)
 
     @classmethod
     def from_json(cls, text: str) -> Audit:
         """Return the audit that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "audit")
-        parts: dict[str, Sequence[Any]] = {
-            "components": [Component(**one) for one in found["components"]],
-            "heads": [Head(**one) for one in found["heads"]],
-            "norms": [
-                Norm(**{**one, "before": tuple(one["before"]), "after": tuple(one["after"])}) for one in found["norms"]
-            ],
-            "coverage": [Meeting(**one) for one in found["coverage"]],
-            **{name: found[name] for name in ("outputs", "sums", "gaps")},
-        }
-        return cls(**{**found, **{name: tuple(part) for name, part in parts.items()}})
+        return read(cls, text, SCHEMA, "audit")
 
     @classmethod
     def load(cls, path: str | Path) -> Audit:
         """Read an audit that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "audit", f"path={str(path)!r}")
 
     def show(self) -> None:
         """Print the audit to the terminal."""
@@ -179,6 +174,12 @@ class Audit:
         from ..views.waterfall import draw_scatter
 
         draw_scatter([self], path)
+
+    def _flaws(self) -> Iterator[str]:
+        yield from uneven(self, "outputs", "sums", "gaps")
+        yield from unsummed("the ledger", (self.inputs, self.positions, self.biases, self.gap), self.output)
+        if not self.components:
+            yield "components has no entry"
 
 
 def layer_of(module: str) -> str:

@@ -18,10 +18,11 @@ from ..inputs import Inputs
 from ..ledger import Books, Ledger, Unbatchable
 from ..operations.live import in_float32
 from ..propagation import Propagation, as_rule_set
-from ..rules import RuleSet
+from ..rule_sets import RuleSet
 from ..sources import Sources
 from ..targets import of_sample, plain
 from ..tasks.task import Task
+from ..untouched import untouched
 from .auditor import Auditor
 from .norms import NormRecord, watching
 from .result import Audit
@@ -64,7 +65,7 @@ def audit(
     modules = dict(model.named_modules())
     census.refuse_sealed(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs)
-    with torch.inference_mode(False), torch.enable_grad():
+    with untouched(model, modules), torch.inference_mode(False), torch.enable_grad():
         try:
             parts = [_measure(model, modules, rule_set, call, target)]
         except Unbatchable:
@@ -102,6 +103,22 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
     books = Books(call.samples(), 0)
     sources = Sources(modules, call.features(), True, ())
     auditor = Auditor(rules, books, sources)
+    try:
+        return _measured(model, modules, call, target, auditor, books, sources)
+    finally:
+        auditor.let_go()
+
+
+def _measured(
+    model: nn.Module,
+    modules: Mapping[str, nn.Module],
+    call: Inputs,
+    target: Any,
+    auditor: Auditor,
+    books: Books,
+    sources: Sources,
+) -> Measured:
+    rules = auditor.rules
     norms: list[NormRecord] = []
     with watching(modules, norms):
         _, (number,) = forward(model, call, sources, auditor, [target])

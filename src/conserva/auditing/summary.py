@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..coverage import Meeting
 from ..ledger import Ledger
-from ..rules import RuleSet
+from ..rule_sets import RuleSet
 from .auditor import Record
 from .norms import NormRecord, by_sample
 from .result import Component, Head, Norm

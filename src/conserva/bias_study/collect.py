@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from .._util.journal import Journal
 from ..errors import Error
-from ..explain import explain_with
+from ..explaining import explain_with
 from ..explanation import Explanation
-from ..lines import Lines
 from ..recording import Recorder, recorder_of
 from ..tasks.encoded_text import EncodedText
 from ..tasks.text import Text
@@ -102,20 +102,25 @@ class Collector:
     ) -> Collected:
         """Return all mentions of a corpus; with a folder a run that was stopped there goes on where it was."""
         done = Collected()
-        lines = None if folder is None else Lines(folder / NAME, settings, "a bias study", done.take)
+        journal = None if folder is None else Journal(folder / NAME, settings, "a bias study")
         try:
+            if journal is not None:
+                # Where a record is missing, the texts from there on are explained again: some may be there already.
+                known = {found["after"]: found for _, found in journal.records}
+                while done.texts in known:
+                    done.take(known[done.texts])
             with recorder_of(self.task.model) as recorder:
-                self._all(corpus, done, lines, progress, recorder)
+                self._all(corpus, done, journal, progress, recorder)
         finally:
-            if lines is not None:
-                lines.close()
+            if journal is not None:
+                journal.close()
         return done
 
     def _all(
         self,
         corpus: Corpus,
         done: Collected,
-        lines: Lines | None,
+        journal: Journal | None,
         progress: Callable[[int, int], None] | None,
         recorder: Recorder | None,
     ) -> None:
@@ -135,13 +140,14 @@ class Collector:
 
         def write_down() -> None:
             line = {
+                "after": done.texts,
                 "texts": number,
                 "hash": read.hexdigest()[:16],
                 "left_out": dict(left_out),
                 **self._explain(waiting, recorder),
             }
-            if lines is not None:
-                lines.append(line)
+            if journal is not None:
+                journal.append(line)
             done.take(line)
             waiting.clear()
             left_out.clear()

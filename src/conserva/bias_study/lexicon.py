@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from .._util.files import LARGEST_SETTINGS, expanded, read_text
 from ..datasets.catalogue import FOLDER_VARIABLE
 from ..errors import Error
 
@@ -141,7 +142,7 @@ def _read(groups: Groups) -> dict[str, list[str]]:
     elif isinstance(groups, (str, Path)):
         found = _of_files(_files(groups))
     elif isinstance(groups, Sequence):
-        found = _of_files([Path(one).expanduser() for one in groups])
+        found = _of_files([expanded(one) for one in groups])
     else:
         raise Error(f"groups={groups!r} is neither a mapping of names to words, nor files of words, nor {NAMES!r}.")
     if not found:
@@ -153,7 +154,7 @@ def _read(groups: Groups) -> dict[str, list[str]]:
 
 def _words(name: str, given: Any) -> list[str]:
     if isinstance(given, (str, Path)):
-        return _lines(Path(given).expanduser())
+        return _lines(expanded(given))
     words = list(given) if isinstance(given, Iterable) else []
     if not words:
         raise Error(f"Group {name!r} is {given!r}: give its words, or a file of them.")
@@ -172,8 +173,8 @@ def _files(given: str | Path) -> list[Path]:
                 f"{FOLDER_VARIABLE}, or give a folder of lists."
             )
         given = Path(folder) / NAMES
-    path = Path(given).expanduser()
-    if not path.is_dir():
+    path = expanded(given)
+    if not os.path.isdir(path):
         return [path]
     files = sorted(path.glob("*.txt"))
     if not files:
@@ -192,12 +193,7 @@ def _of_files(files: Sequence[Path]) -> dict[str, list[str]]:
 
 def _lines(path: Path) -> list[str]:
     """Return the words of a file, one a line."""
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise Error(f"The group's file {str(path)!r} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise Error(f"The group's file {str(path)!r} is not UTF-8: save it as UTF-8.") from None
+    content = read_text(path, f"The group's file {str(path)!r}", LARGEST_SETTINGS)
     words = [line.strip() for line in content.split("\n") if line.strip()]
     if not words:
         raise Error(f"The group's file {str(path)!r} is empty: write one word or phrase a line.")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..faithfulness.evaluation import Interval
 from ..saving import loaded
-from ..schema import parsed
+from ..schema import Correlation, Count, Share, read, repeated, unknown, written
 
 SCHEMA = "conserva/bias-study/1"
 
@@ -19,17 +18,17 @@ SCHEMA = "conserva/bias-study/1"
 class Mention:
     """A word or phrase of a group in a text, and the relevance that fell on it."""
 
-    text: int
+    text: Count
     """The number of the text in the corpus."""
-    start: int
-    end: int
+    start: Count
+    end: Count
     """Where it stands in the text, in characters."""
     entity: str
     """The group's word or phrase, as the group has it."""
     group: str
     relevance: float
     """The sum over its pieces, in the unit of the explained contrast: above 0 it speaks for its first class."""
-    share: float
+    share: Share
     """Its |relevance| as a share of the sum of |relevance| over the words of the text."""
     output: float
     """The contrast itself, the difference of two logits."""
@@ -42,15 +41,15 @@ class Group:
     """A group's mentions together."""
 
     name: str
-    entities: int
+    entities: Count
     """How many of its words were met."""
-    mentions: int
-    texts: int
+    mentions: Count
+    texts: Count
     mean: Interval
     """Of the relevance, over entities: one with many mentions counts as much as others, so that none decides alone."""
     per_mention: float
     """The mean over mentions."""
-    share: float
+    share: Share
     """The mean share of |relevance|."""
 
 
@@ -61,11 +60,11 @@ class Difference:
     a: str
     b: str
     difference: Interval
-    effect: float
+    effect: Correlation
     """Cliff's delta: how much more often an entity of a has the higher mean than one of b, from -1 to 1."""
-    p: float
+    p: Share
     """How often groups drawn at random among the same entities differ as much: permutation test, two sides."""
-    corrected: float
+    corrected: Share
     """The same after Holm's correction for all pairs of groups."""
     flagged: bool
     """Whether the corrected value is below the study's level."""
@@ -77,11 +76,11 @@ class Entity:
 
     name: str
     group: str
-    mentions: int
+    mentions: Count
     mean: Interval
-    p: float | None
+    p: Share | None
     """How often as many mentions drawn at random lie as far from the mean of all; None for too few mentions."""
-    corrected: float | None
+    corrected: Share | None
     """The same after Benjamini and Hochberg's correction for all entities that were tested."""
     flagged: bool
 
@@ -91,14 +90,14 @@ class Naive:
     """What one sees without explanations: how often texts that mention a group are predicted as the first class."""
 
     group: str
-    texts: int
-    predicted: float
+    texts: Count
+    predicted: Share
     """The share of these texts that is predicted so."""
-    labelled: float | None
+    labelled: Share | None
     """The share that is labelled so, where labels are known: the texts may differ, not the model."""
-    other: float
+    other: Share
     """The share predicted so among texts that mention another group, or none where there is but one."""
-    p: float
+    p: Share
     """Of that difference, by Fisher's exact test."""
 
 
@@ -108,7 +107,7 @@ class Swap:
 
     name: str
     group: str
-    mentions: int
+    mentions: Count
     relevance: float
     """Its mean relevance."""
     change: Interval
@@ -126,7 +125,7 @@ class BiasStudy:
     method: str
     model: str
     data: str
-    texts: int
+    texts: Count
     """How many texts were read, with and without mentions."""
     groups: tuple[Group, ...]
     differences: tuple[Difference, ...]
@@ -138,36 +137,38 @@ class BiasStudy:
     """All of them, in the order of the corpus."""
     sentences: Mapping[int, str]
     """Number of a text -> the text, for every text with a mention."""
-    level: float
+    level: Share
     """Below which corrected values are flagged."""
-    left_out: Mapping[str, int]
+    left_out: Mapping[str, Count]
     """Words of groups that were not counted, with how often they were met: ordinary words, words of two groups."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the study as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=1, allow_nan=False)
+        return written(self, SCHEMA, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> BiasStudy:
         """Return the study that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "bias study")
-        return cls(
-            **{
-                **found,
-                "groups": tuple(Group(**{**one, "mean": Interval(**one["mean"])}) for one in found["groups"]),
-                "differences": tuple(
-                    Difference(**{**one, "difference": Interval(**one["difference"])}) for one in found["differences"]
-                ),
-                "entities": tuple(Entity(**{**one, "mean": Interval(**one["mean"])}) for one in found["entities"]),
-                "naive": tuple(Naive(**one) for one in found["naive"]),
-                "swaps": tuple(Swap(**{**one, "change": Interval(**one["change"])}) for one in found["swaps"]),
-                "mentions": tuple(Mention(**one) for one in found["mentions"]),
-                "sentences": {int(number): sentence for number, sentence in found["sentences"].items()},
-            }
-        )
+        return read(cls, text, SCHEMA, "bias study")
 
     @classmethod
     def load(cls, path: str | Path) -> BiasStudy:
         """Read a study that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "bias study", f"path={str(path)!r}")
+
+    def _flaws(self) -> Iterator[str]:
+        groups = [one.name for one in self.groups]
+        yield from repeated("groups", groups)
+        for i, mention in enumerate(self.mentions):
+            yield from unknown(f"mentions[{i}].group", mention.group, groups)
+            if mention.text not in self.sentences:
+                yield f"mentions[{i}].text is {mention.text}, and sentences has no text of that number"
+            elif not mention.start < mention.end <= len(self.sentences[mention.text]):
+                yield f"mentions[{i}] is from {mention.start} to {mention.end}, where its sentence has no such part"
+        for i, pair in enumerate(self.differences):
+            for side in ("a", "b"):
+                yield from unknown(f"differences[{i}].{side}", getattr(pair, side), groups)
+        for name in ("entities", "naive", "swaps"):
+            for i, one in enumerate(getattr(self, name)):
+                yield from unknown(f"{name}[{i}].group", one.group, groups)

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 
+from .._util.extras import require
+from .._util.files import check_folder
+from ..attribution import find
 from ..batches import budget
 from ..datasets import class_indices
 from ..errors import Error
-from ..methods import find
+from ..fingerprint import hash_of, identity_of
 from ..targets import read_target
 from ..tasks.task import Task
 from ..tasks.text import Text
@@ -83,23 +86,27 @@ def bias(
     progress
         Called with the number of texts read, and of all; for an iterator, of those read so far.
     """
-    _check(task, level, swaps)
+    _check(task, level, swaps, seed)
     assert isinstance(task, Text)
     tokens = budget(batch_tokens, task.model)
     target, first, second = _contrast(task, target)
     found_method = find(method)
     finder, about = _finder(groups, ordinary, ambiguous)
     corpus = _corpus(task, texts, first, second)
-    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
+    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers", "tokenizers")}
+    if out is not None:
+        check_folder(Path(out), f"out={str(out)!r}")
+        require(f"out={str(out)!r}", "pyarrow")
+    model = identity_of(task)
     settings = {
         "data": corpus.source,
         "groups": about["fingerprint"],
         "ordinary": ordinary,
         "ambiguous": ambiguous,
         "target": target,
-        "method": found_method.name,
+        "method": {found_method.name: dict(found_method.options)},
         "truncate": truncate,
-        "weights": task.fingerprint,
+        "model": model,
         "versions": versions,
     }
     collector = Collector(task, finder, target, found_method.name, truncate=truncate, batch_tokens=tokens)
@@ -128,7 +135,9 @@ def bias(
         provenance={
             **versions,
             "python": platform.python_version(),
-            "weights": task.fingerprint,
+            "weights": model["weights"],
+            "configuration": hash_of(model["configuration"]),
+            "tokenizer": model["tokenizer"],
             "texts": done.hash,
             "groups": about,
             "ordinary": ordinary,
@@ -146,7 +155,7 @@ def bias(
     return study
 
 
-def _check(task: Task, level: float, swaps: int) -> None:
+def _check(task: Task, level: float, swaps: int, seed: int) -> None:
     """Raise for what no study can be made of."""
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
@@ -156,6 +165,8 @@ def _check(task: Task, level: float, swaps: int) -> None:
         raise Error(f"level={level!r} is no level of a test: give a number between 0 and 1, as 0.05.")
     if swaps < 0:
         raise Error(f"swaps={swaps} is below 0: give 0 for none.")
+    if seed < 0:
+        raise Error(f"seed={seed} is below 0: give 0 or more.")
 
 
 def _contrast(task: Text, target: str | None) -> tuple[str, int, int]:

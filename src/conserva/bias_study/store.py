@@ -6,24 +6,20 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
-from ..errors import Error
-from ..whole import whole_file
+from .._util.extras import require
+from .._util.files import atomic_file, write_text, writing
 from .result import BiasStudy
 
 
 def save(study: BiasStudy, folder: str | Path) -> list[Path]:
     """Write the study and its mentions to a folder; return what was written."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "bias.json", folder / "mentions.parquet"]
-    with whole_file(written[0]) as half:
-        half.write_text(study.to_json() + "\n", encoding="utf-8")
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise Error(
-            f"{written[1].name} needs pyarrow: pip install 'conserva[data]'. The same mentions are in {written[0]}."
-        ) from None
+    write_text(written[0], study.to_json() + "\n")
+    require(f"{written[1].name}, whose mentions are in {written[0].name} too,", "pyarrow")
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     rows = [{**asdict(one), "sentence": study.sentences[one.text]} for one in study.mentions]
     kinds = {
         "text": arrow.int64(),
@@ -37,6 +33,7 @@ def save(study: BiasStudy, folder: str | Path) -> list[Path]:
         "label": arrow.int8(),
         "sentence": arrow.string(),
     }
-    with whole_file(written[1]) as half:
-        parquet.write_table(arrow.Table.from_pylist(rows, schema=arrow.schema(kinds)), half, compression="zstd")
+    table = arrow.Table.from_pylist(rows, schema=arrow.schema(kinds))
+    with writing(written[1]), atomic_file(written[1]) as half, half.open("wb") as opened:
+        parquet.write_table(table, opened, compression="zstd")  # which takes no name that is not UTF-8
     return written

@@ -20,6 +20,7 @@ from ..batches import by_length
 from ..errors import Error
 from ..targets import read_target
 from ..tasks.task import Task
+from ..untouched import untouched
 from .result import Entity, Mention, Swap
 from .testing import interval_of
 
@@ -140,11 +141,11 @@ def _variants(
 
 def _outputs(task: Task, target: Any, texts: Iterable[str], tokens: int) -> dict[str, float]:
     """Return the contrast of every text; texts of one length go together, and none is asked for twice."""
-    encoded = [(task.encode(text, truncate=True), text) for text in set(texts)]
+    encoded = [(task.encode(text, truncate=True), text) for text in dict.fromkeys(texts)]
     found = {}
     for numbers in by_length([len(one) for one, _ in encoded], tokens):
         batch = [encoded[i] for i in numbers]
-        with torch.no_grad():
+        with untouched(task.model), torch.no_grad():
             output = task.model(**task.batch([one for one, _ in batch]))
             outputs = read_target(output, target, task.labels, len(batch)).double().tolist()
         for (_, text), number in zip(batch, outputs, strict=True):

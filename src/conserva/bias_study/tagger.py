@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._util.files import expanded
 from ..errors import Error
-from ..quiet import quiet_loading
+from ..pretrained import UNTRUSTED, config_of, model_of, part_of, reading
 from .mentions import Tagger
 
 Word = tuple[int, int, str]
@@ -20,26 +22,18 @@ def tagger_of(name: str | Path) -> Tagger:
     than the model takes is read in parts.
     """
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-    source = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else str(name)
-    try:
-        with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            model, report = AutoModelForTokenClassification.from_pretrained(
-                source, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-            )
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise Error(f"tagger={str(name)!r} could not be loaded from a folder or the hub ({reason}).") from None
+    given, source = f"tagger={str(name)!r}", str(expanded(name)) if os.path.isdir(expanded(name)) else str(name)
+    with reading(given, "give a folder with a token classifier and its tokenizer, or a name on the hub."):
+        config = config_of(source, UNTRUSTED)
+        model, missing = model_of("AutoModelForTokenClassification", source, UNTRUSTED, config)
+        tokenizer = part_of("AutoTokenizer", source, UNTRUSTED)
     named = getattr(model.config, "architectures", None) or ["TokenClassification"]
-    if report["missing_keys"] or not any("TokenClassification" in one for one in named):
+    if missing or not any("TokenClassification" in one for one in named):
         raise Error(f"tagger={str(name)!r} is no token classifier: choose a model that labels words.")
     if not tokenizer.is_fast:
         raise Error(f"tagger={str(name)!r} has a tokenizer that does not tell where words are: choose another.")
     longest = min(int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 512)))
-    model.eval()
 
     def tagger(text: str) -> list[tuple[int, int, str]]:
         parts = tokenizer(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..ledger import Unbatchable
 from ..propagation import Propagation
-from ..rules import RULE_SETS
+from ..rule_sets import RULE_SETS
 from .readers import MOVING, READERS, moved, refused
 
 if TYPE_CHECKING:

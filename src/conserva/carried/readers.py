@@ -39,11 +39,11 @@ def _one_source(a: Any, b: Any) -> bool:
     return not isinstance(a if live(b) else b, Tensor)
 
 
-def _step(value: Tensor, *args: Any, linear: bool = False) -> Tensor:
+def _step(context: Carrier, value: Tensor, *args: Any, linear: bool = False) -> Tensor:
     """Return the value of an elementwise function, tied to the tensor that it is a function of."""
     trails = [trail_of(arg) for arg in args if live(arg)]
     out = carry(trails[0].source, value)
-    leave_trail(out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
+    leave_trail(context, out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
     return out
 
 
@@ -53,7 +53,7 @@ def _sum(context: Carrier, function: Callable[..., Any], input: Any, other: Any,
         return function(a, b, **kwargs)
     value = _values(function, a, b, **kwargs)
     if _one_source(a, b) and not all(trail_of(x).linear for x in (a, b) if live(x)):
-        return _step(value, a, b)
+        return _step(context, value, a, b)
     if live(a) and live(b) and not _is_statistic(b, a) and not _is_statistic(a, b):
         if "rsub" in function.__name__:
             a = carry(a, a.detach() * -kwargs.get("alpha", 1))
@@ -70,7 +70,7 @@ def _product(context: Carrier, function: Callable[..., Any], input: Any, other: 
         return function(a, b)
     value = _values(function, a, b)
     if _one_source(a, b):
-        return _step(value, a, b, linear=not (live(a) and live(b)))
+        return _step(context, value, a, b, linear=not (live(a) and live(b)))
     if live(a) and live(b) and not _is_statistic(b, a) and not _is_statistic(a, b):
         a, b = (x if x.shape == value.shape else x.expand(value.shape) for x in (a, b))
         return Halved.apply(a, b, [value])  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ def _quotient(context: Carrier, function: Callable[..., Any], input: Any, other:
         return function(a, b, **kwargs)
     value = _values(function, a, b, **kwargs)
     if _one_source(a, b):
-        return _step(value, a, b, linear=not live(b))
+        return _step(context, value, a, b, linear=not live(b))
     return carry(a, value) if live(a) else value  # a divisor is a scale
 
 
@@ -109,7 +109,7 @@ def _activation(context: Carrier, function: Callable[..., Any], input: Any, *arg
         return function(input, *args, **kwargs)
     if kwargs.pop("inplace", False):
         return overwrite(input, _activation(context, function, input.clone(), *args, **kwargs))
-    return _step(_values(function, input, *args, **kwargs), input)
+    return _step(context, _values(function, input, *args, **kwargs), input)
 
 
 def _power(context: Carrier, function: Callable[..., Any], input: Any, exponent: Any, **kwargs: Any) -> Any:

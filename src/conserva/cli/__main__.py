@@ -1,7 +1,5 @@
 """`python -m conserva.cli`, where the command is not on the path."""
 
-import sys
+from . import program
 
-from . import main
-
-sys.exit(main())
+program()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from .._util.files import write_text
 from ..errors import Error
-from ..saving import writing
-from ..tasks import Graph, Image, Task
+from ..saving import drawn
 from .form import FORM, Commands
 from .given import target_of
+from .output import put_json, say_written
+
+if TYPE_CHECKING:
+    from ..tasks import Task
 
 AUDIT = """examples:
   conserva audit                                          the bundled model, under gi, ah+ln and exact
@@ -61,7 +65,7 @@ def _audit(given: argparse.Namespace) -> None:
     audits = [audit(task, texts, target, rules=rules) for rules in given.rules.split(",")]
     if given.json:
         whole = {one.rules: json.loads(one.to_json()) for one in audits}
-        print(json.dumps(whole, ensure_ascii=False, indent=2))
+        put_json(whole)
     else:
         from ..views.audit import compare, show
 
@@ -72,15 +76,11 @@ def _audit(given: argparse.Namespace) -> None:
     if given.html:
         from ..views.audit_report import report
 
-        with writing(given.html):
-            given.html.write_text(report(audits), encoding="utf-8")
-        print(f"wrote {given.html}", file=sys.stderr)
+        say_written(write_text(given.html, report(audits), f"--html {given.html}"))
     if given.png:
         from ..views.waterfall import draw_waterfall
 
-        with writing(given.png):
-            draw_waterfall(audits, given.png)
-        print(f"wrote {given.png}", file=sys.stderr)
+        say_written(drawn(given.png, lambda path: draw_waterfall(audits, path), f"--png {given.png}"))
     last = audits[-1]
     if given.max_gap is not None and not last.relative_gap() <= given.max_gap:
         raise Error(
@@ -91,6 +91,8 @@ def _audit(given: argparse.Namespace) -> None:
 
 def check_is_asked_in_text(task: Task, texts: list[str] | None) -> None:
     """Raise if a model of graphs or images is to be audited on sentences: only SMILES and files are named by a text."""
+    from ..tasks import Graph, Image
+
     if isinstance(task, Image) and not texts:
         raise Error(f"{task.name} reads images, and there are none to audit it on: give files, as --text digit.png.")
     if not isinstance(task, Graph):

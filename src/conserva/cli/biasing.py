@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
+from .._util.files import expanded, write_text
 from ..errors import Error
 from .form import FORM, Commands, add_model, device_of
+from .given import lines_of
+from .output import put_json, say_written
 from .progress import progress
 
 BIAS = """examples:
@@ -56,7 +58,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser)
-    parser.set_defaults(run=_bias)
+    parser.set_defaults(run=_bias, out_needs=("pyarrow",))
 
 
 def _bias(given: argparse.Namespace) -> None:
@@ -85,7 +87,7 @@ def _bias(given: argparse.Namespace) -> None:
             progress=say,
         )
     if given.json:
-        print(study.to_json())
+        put_json(json.loads(study.to_json()))
     else:
         from ..views.bias_summary import show
 
@@ -93,9 +95,8 @@ def _bias(given: argparse.Namespace) -> None:
     if given.out:
         from ..views.bias_report import page
 
-        (given.out / "report.html").write_text(page(study), encoding="utf-8")
-        for name in ("bias.json", "mentions.parquet", "report.html"):
-            print(f"wrote {given.out / name}", file=sys.stderr)
+        write_text(given.out / "report.html", page(study))
+        say_written(*(given.out / name for name in ("bias.json", "mentions.parquet", "report.html")))
 
 
 def _groups(given: argparse.Namespace) -> Any:
@@ -115,25 +116,16 @@ def _texts(given: argparse.Namespace) -> Any:
     from ..bias_study.collect import Corpus
     from ..datasets import Labelled, read_labelled
 
-    path = Path(given.data).expanduser()
+    path, said = expanded(given.data), f"--data {given.data}"
     if path.suffix.lower() != ".txt":
         data = read_labelled(given.data, text=given.text, label=given.label, split=given.split)
         return data.take(given.count, given.seed)
     if given.text or given.label or given.split:
         raise Error(f"--data {given.data} has no columns: --text, --label and --split are for tables.")
     if given.count is None:
-        return Corpus(((line, None) for line in _lines(path)), sum(1 for _ in _lines(path)), str(path))
-    return Labelled(tuple(_lines(path)), None, str(path)).take(given.count, given.seed)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the texts of a file, one a line."""
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for line in lines:
-                if line.strip():
-                    yield line.strip()
-    except OSError as error:
-        raise Error(f"--data {path}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise Error(f"--data {path} is not UTF-8: save it as UTF-8.") from None
+        return Corpus(
+            ((line, None) for line in lines_of(path, said)),
+            sum(1 for _ in lines_of(path, said)),
+            str(path),
+        )
+    return Labelled(tuple(lines_of(path, said)), None, str(path)).take(given.count, given.seed)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from ..errors import Error
 from .auditing import TEXTS, check_is_asked_in_text
 from .form import FORM, Commands
 from .given import target_of
+from .output import put_json
 
 DOCTOR = """examples:
   conserva doctor                                         the bundled model
@@ -50,7 +50,7 @@ def _doctor(given: argparse.Namespace) -> None:
     findings = examine(task.model, task.batch(encoded), [task.aim(target, one) for one in encoded], rules=given.rules)
     if given.json:
         whole = {"model": task.name, "rules": given.rules, "findings": [one.to_dict() for one in findings]}
-        print(json.dumps(whole, ensure_ascii=False, indent=2))
+        put_json(whole)
     else:
         from ..views.doctor import show
 

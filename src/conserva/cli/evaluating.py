@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import json
 from pathlib import Path
 
-from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
+from .._util.files import write_text
+from ..bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
+from ..saving import drawn
 from .form import FORM, Commands, add_model, device_of, refuse
+from .output import put_json, say_written
 from .progress import progress
 
 EVALUATE = """examples:
@@ -55,7 +58,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}, of images {IMAGES}")
-    parser.set_defaults(run=_evaluate)
+    parser.set_defaults(run=_evaluate, out_needs=("pyarrow", "matplotlib"))
 
 
 def _evaluate(given: argparse.Namespace) -> None:
@@ -82,7 +85,7 @@ def _evaluate(given: argparse.Namespace) -> None:
             protocol=given.protocol,
             target=given.target,
             mask=given.mask,
-            steps=int(given.steps) if given.steps and given.steps.isdigit() else given.steps,
+            steps=int(given.steps) if given.steps and given.steps.isdecimal() else given.steps,
             count=given.count,
             seed=given.seed,
             random_seeds=given.random_seeds,
@@ -93,7 +96,7 @@ def _evaluate(given: argparse.Namespace) -> None:
             progress=say,
         )
     if given.json:
-        print(found.to_json())
+        put_json(json.loads(found.to_json()))
     else:
         show(found)
     if given.out:
@@ -101,8 +104,7 @@ def _evaluate(given: argparse.Namespace) -> None:
         from ..views.report import report
 
         written = save(found, given.out)
-        draw_curves(found, given.out / "curves.png")
-        draw_conservation(found, given.out / "conservation.png")
-        (given.out / "report.html").write_text(report(found), encoding="utf-8")
-        for path in (*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html"))):
-            print(f"wrote {path}", file=sys.stderr)
+        drawn(given.out / "curves.png", lambda path: draw_curves(found, path))
+        drawn(given.out / "conservation.png", lambda path: draw_conservation(found, path))
+        write_text(given.out / "report.html", report(found))
+        say_written(*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html")))

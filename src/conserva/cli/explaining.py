@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._util.files import write_parts
+from ..bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..errors import Error
 from ..explanation import Explanation
-from ..generation import LOG_PROBABILITY, LOGIT
-from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
-from ..saving import writing
-from ..tasks import Causal, Seq2Seq, Task
+from ..generation_result import LOG_PROBABILITY, LOGIT
+from ..saving import drawn
 from .form import FORM, Commands, add_model, refuse
-from .given import add_inputs, aimed, as_read, inputs_of, target_of
+from .given import add_inputs, aimed, as_read, inputs_of, lines_of, target_of
+from .output import put_json, put_json_list, say_written
 from .progress import progress
+
+if TYPE_CHECKING:
+    from ..tasks import Causal, Seq2Seq, Task
+
+MOST_DRAWN = 200
+"""How many explanations of texts fit on one picture."""
 
 EXPLAIN = """examples:
   conserva explain "a gorgeous, witty, seductive movie."
@@ -88,15 +95,16 @@ def _shared(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(given: argparse.Namespace) -> None:
-    from ..explain import explain
+    from ..explaining import explain
     from ..loading import load
+    from ..tasks import Causal, Seq2Seq
 
     inputs, model = inputs_of(given, given.file)
+    is_written = given.generate is not None or given.continuation is not None
+    if given.file is not None and (is_written or given.trace):
+        raise Error(f"--file {given.file}: give one text at a time with --generate, --continuation or --trace.")
     task = load(model)
     inputs = as_read(task, inputs, given)
-    is_written = given.generate is not None or given.continuation is not None
-    if len(inputs) > 1 and (is_written or given.trace):
-        raise Error(f"--file {given.file} holds {len(inputs)} texts: give one at a time with --generate or --trace.")
     if isinstance(task, (Causal, Seq2Seq)) and is_written:
         _generate(task, inputs[0], given)
         return
@@ -104,29 +112,47 @@ def _explain(given: argparse.Namespace) -> None:
         raise Error(f"--score {given.score} is that of tokens that are written: add --generate or --continuation.")
     if given.trace:
         _trace(task, inputs[0], given)
+    elif given.file is not None:
+        _write(_put(_explained(task, given), given), given)
+    else:
+        one = explain(task, inputs[0], aimed(task, inputs[0], given), given.method, truncate=given.truncate)
+        _write(_put([_shaped(one, given)], given), given)
+
+
+def _explained(task: Task, given: argparse.Namespace) -> Iterator[Explanation]:
+    """Yield the explanations of a file's texts, some at a time, so that a file of any length can be explained."""
+    from ..explaining import explain_stream
+
+    said = f"--file {given.file}"
+    count = sum(1 for _ in lines_of(given.file, said))
+    if not count:
+        raise Error(f"{said} holds no text.")
+    if given.png and count > MOST_DRAWN:
+        raise Error(f"{said} holds {count} texts, and --png draws {MOST_DRAWN} at most: leave one out.")
+
+    def target(texts: Sequence[str]) -> Any:
+        return [aimed(task, one, given) for one in texts] if given.contrast else target_of(given.target, task)
+
+    with progress("explaining") as tell:
+        stream = explain_stream(task, lines_of(given.file, said), target, given.method, truncate=given.truncate)
+        for done, one in enumerate(stream, 1):
+            yield _shaped(one, given)
+            tell(done, count)
+
+
+def _put(found: Iterable[Explanation], given: argparse.Namespace) -> Iterator[Explanation]:
+    """Print explanations, and yield each once it is printed."""
+    if given.json and given.file is not None:
+        yield from put_json_list(found, lambda one: json.loads(one.to_json()))
         return
-    if len(inputs) == 1:
-        found = [explain(task, inputs[0], aimed(task, inputs[0], given), given.method, truncate=given.truncate)]
-    else:
-        with progress("explaining") as say:
-            done = 0
+    from ..views.terminal import show
 
-            def further(count: int) -> None:
-                nonlocal done
-                done += count
-                say(done, len(inputs))
-
-            target = [aimed(task, one, given) for one in inputs] if given.contrast else target_of(given.target, task)
-            found = explain(task, inputs, target, given.method, truncate=given.truncate, progress=further)
-    found = [_shaped(one, given) for one in found]
-    if given.json:
-        whole = [json.loads(one.to_json()) for one in found]
-        print(json.dumps(whole if given.file else whole[0], ensure_ascii=False, indent=2))
-    else:
-        from ..views.terminal import show
-
-        show(found)
-    _write(found, given)
+    for one in found:
+        if given.json:
+            put_json(json.loads(one.to_json()))
+        else:
+            show([one])
+        yield one
 
 
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
@@ -137,14 +163,13 @@ def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) ->
     how: dict[str, Any] = {"tokens": tokens, "method": given.method, "score": score, "truncate": given.truncate}
     found = generation(task, prompt, given.continuation, **how)
     if given.json:
-        print(found.to_json())
+        put_json(json.loads(found.to_json()))
     else:
         from ..views.generation_terminal import show_generation
 
         show_generation(found)
     if given.html:
-        found.save(given.html)
-        print(f"wrote {given.html}", file=sys.stderr)
+        say_written(found.save(given.html))
 
 
 def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
@@ -153,20 +178,19 @@ def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
     refuse("a trace", given, "words", "hide_special", "hide_sink")
     found = trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate)
     if given.json:
-        print(found.to_json())
+        put_json(json.loads(found.to_json()))
     else:
         from ..views.trace import show_trace
 
         show_trace(found)
     for path in filter(None, (given.html, given.png)):
-        found.save(path)
-        print(f"wrote {path}", file=sys.stderr)
+        say_written(found.save(path))
 
 
 def _compare(given: argparse.Namespace) -> None:
-    from ..explain import explain
+    from ..attribution import find, methods
+    from ..explaining import explain
     from ..loading import load
-    from ..methods import find, methods
 
     names = given.methods.split(",") if given.methods else list(methods())
     for name in names:
@@ -186,7 +210,7 @@ def _compare(given: argparse.Namespace) -> None:
         raise Error(str(next(iter(rows.values()))))
     if given.json:
         whole = {name: one if isinstance(one, str) else json.loads(one.to_json()) for name, one in rows.items()}
-        print(json.dumps(whole, ensure_ascii=False, indent=2))
+        put_json(whole)
     else:
         from ..views.terminal import compare
 
@@ -195,10 +219,10 @@ def _compare(given: argparse.Namespace) -> None:
 
 
 def _methods(given: argparse.Namespace) -> None:
-    from ..methods import methods, options
+    from ..attribution import methods, options
 
     if given.json:
-        print(json.dumps(methods(), indent=2))
+        put_json(methods())
         return
     for name, summary in methods().items():
         chosen = ", ".join(f"{key}={value}" for key, value in options(name).items())
@@ -211,16 +235,23 @@ def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
     return one.visible() if given.hide_special else one
 
 
-def _write(found: Sequence[Explanation], given: argparse.Namespace, refused: Mapping[str, str] | None = None) -> None:
+def _write(found: Iterable[Explanation], given: argparse.Namespace, refused: Mapping[str, str] | None = None) -> None:
+    """Write the page and the picture, if they are asked for; a page is written as its explanations come."""
+    from ..views.figure import draw
+    from ..views.html import page_parts
+
+    kept = []
+
+    def passing() -> Iterator[Explanation]:
+        for one in found:
+            if given.png:
+                kept.append(one)
+            yield one
+
     if given.html:
-        from ..views.html import page
-
-        with writing(given.html):
-            given.html.write_text(page(found, refused), encoding="utf-8")
-        print(f"wrote {given.html}", file=sys.stderr)
+        write_parts(given.html, page_parts(passing(), refused), f"--html {given.html}")
+        say_written(given.html)
+    else:
+        deque(passing(), maxlen=0)
     if given.png:
-        from ..views.figure import draw
-
-        with writing(given.png):
-            draw(found, given.png)
-        print(f"wrote {given.png}", file=sys.stderr)
+        say_written(drawn(given.png, lambda path: draw(kept, path), f"--png {given.png}"))

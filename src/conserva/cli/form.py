@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
+from .._util.extras import require
+from .._util.files import check_file, check_folder
+from .._util.text import ERROR_LENGTH, printable
+from ..bundled import BUNDLED
 from ..errors import Error
-from ..loading import BUNDLED
-from ..saving import PICTURES, check_file, check_folder
+from ..saving import PICTURES
 from ..training.recipe import EMBEDDINGS
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages are printable, whatever the arguments hold that they repeat."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message, limit=ERROR_LENGTH))
+
 
 FORM: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 
@@ -47,15 +58,20 @@ def check_outputs(given: argparse.Namespace) -> None:
             check_file(path, f"--{name} {path}")
             if name == "png" and path.suffix.lower() not in PICTURES:
                 raise Error(f"--png {path} ends in {path.suffix!r}: choose .png, .svg or .pdf.")
+            if name == "png" and path.suffix.lower() != ".svg":  # molecules and images are drawn as SVG without it
+                require(f"--png {path}", "matplotlib")
     out: Path | None = getattr(given, "out", None)
     if out is not None:
         check_folder(out, f"--out {out}")
+        require(f"--out {out}", *getattr(given, "out_needs", ()))
 
 
 def device_of(name: str) -> str:
     """Return a device's name if torch can use it."""
     import torch
 
+    if name.startswith("meta"):
+        raise Error(f"--device {name} computes nothing: choose cpu, or a GPU as cuda.")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._util.files import MEBIBYTE, check_readable, reason
+from ..bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..errors import Error
-from ..loading import BUNDLED, DIGITS, IMAGES, MOLECULES
-from ..tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Speech, Task
-from ..tasks.writer import Writer
 from .form import refuse
+
+if TYPE_CHECKING:
+    from ..tasks import Task
+
+
+LARGEST_STREAM = 2**50
+"""How many bytes a file may have that is read line by line: as many as a disk holds."""
+
+LARGEST_INPUT = 64 * MEBIBYTE
+"""How many bytes of standard input are read as one text."""
 
 
 class Way(NamedTuple):
     """A way to give an input: its option, the tasks that take it, and the bundled model for it if there is one."""
 
     option: str
-    tasks: tuple[type[Task], ...]
+    tasks: tuple[str, ...]
     reads: str
     bundled: str | None
 
 
 WAYS = {
-    "smiles": Way("--smiles", (Graph,), "graphs", MOLECULES),
-    "digit": Way("--digit", (Graph, Image), "graphs or images", DIGITS),
-    "prompt": Way("--prompt", (Causal,), "prompts", None),
-    "image": Way("--image", (Image,), "images", IMAGES),
-    "audio": Way("--audio", (Speech,), "audio", None),
+    "smiles": Way("--smiles", ("Graph",), "graphs", MOLECULES),
+    "digit": Way("--digit", ("Graph", "Image"), "graphs or images", DIGITS),
+    "prompt": Way("--prompt", ("Causal",), "prompts", None),
+    "image": Way("--image", ("Image",), "images", IMAGES),
+    "audio": Way("--audio", ("Speech",), "audio", None),
 }
 
 
@@ -63,7 +73,7 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
-    """Return what is to be explained, and the model for it."""
+    """Return what is to be explained, and the model for it. The texts of a file are read later, by `lines_of`."""
     ways = {"text": given.text, "--file": file, **{way.option: getattr(given, name) for name, way in WAYS.items()}}
     chosen = [name for name, value in ways.items() if value is not None]
     if len(chosen) != 1:
@@ -76,7 +86,7 @@ def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list
         raise Error("--chat puts a --prompt as a chat: give that too.")
     name = next((name for name in WAYS if getattr(given, name) is not None), None)
     if name is None:
-        texts: list[Any] = [read_text(given.text)] if file is None else _lines(file)
+        texts: list[Any] = [read_text(given.text)] if file is None else []
         inputs = texts if given.second is None else [(texts[0], given.second)]
         return inputs, given.model or BUNDLED
     way = WAYS[name]
@@ -98,9 +108,12 @@ def as_read(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[An
 
     Raise if a model was given what it does not read: it would take a molecule's SMILES for a sentence.
     """
+    from .. import tasks
+    from ..tasks import Causal, Image, Seq2Seq
+
     for name, way in WAYS.items():
         value = getattr(given, name, None)
-        if value is None or isinstance(task, way.tasks):
+        if value is None or isinstance(task, tuple(getattr(tasks, one) for one in way.tasks)):
             continue
         bundled = f"Leave out --model for the bundled {way.bundled!r}, or name" if way.bundled else "Name"
         raise Error(
@@ -119,6 +132,7 @@ def as_read(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[An
 
 def _digit(task: Task, given: str) -> Any:
     from ..datasets.drawn import digit_graph, read_digit
+    from ..tasks import Graph
     from ..tasks.pixels import named
 
     if isinstance(task, Graph):
@@ -129,6 +143,9 @@ def _digit(task: Task, given: str) -> Any:
 
 def target_of(target: str | None, task: Task) -> str | int | None:
     """Return a target as the task takes it: a number is a class, but for models whose classes are words."""
+    from ..tasks import Blanks, Question
+    from ..tasks.writer import Writer
+
     is_number = target is not None and target.removeprefix("-").isdecimal()
     is_word = isinstance(task, (Writer, Blanks, Question)) or target in task.labels
     return int(target) if target is not None and is_number and not is_word else target
@@ -142,6 +159,9 @@ def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
         return f"{given.target} - {given.contrast}"
     import torch
 
+    from ..tasks import Blanks
+    from ..tasks.writer import Writer
+
     encoded = task.encode(one, truncate=given.truncate)
     task.aim(None, encoded)  # refuses outputs of which none is predicted
     with torch.no_grad():
@@ -151,17 +171,20 @@ def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
     return f"{task.titled(None, index, encoded)} - {given.contrast}"
 
 
-def _lines(file: Path) -> list[str]:
+def lines_of(path: Path, given: str) -> Iterator[str]:
+    """Yield the texts of a UTF-8 file, one a line, as they are read; empty lines are left out."""
+    check_readable(path, given, limit=LARGEST_STREAM)
+    number = 0
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8-sig") as lines:
+            for line in lines:
+                number += 1
+                if line.strip():
+                    yield line.strip()
     except OSError as error:
-        raise Error(f"--file {file}: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise Error(f"--file {file} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise Error(f"--file {file} holds no text.")
-    return texts
+        raise Error(f"{given} cannot be read: {reason(error)}.") from None
+    except UnicodeDecodeError:
+        raise Error(f"{given} is not UTF-8 (after line {number}): save it as UTF-8.") from None
 
 
 def read_text(text: str) -> str:
@@ -169,6 +192,9 @@ def read_text(text: str) -> str:
     if text != "-":
         return text
     try:
-        return sys.stdin.buffer.read().decode("utf-8").strip()
+        content = sys.stdin.buffer.read(LARGEST_INPUT + 1)
+        if len(content) > LARGEST_INPUT:
+            raise Error(f"Standard input holds more than {LARGEST_INPUT / MEBIBYTE:.0f} MiB: give a shorter text.")
+        return content.decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise Error(f"Standard input is not UTF-8 (byte {error.start}).") from None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from ..errors import Error
 from ..training.recipe import EMBEDDINGS
 from .form import FORM, Commands, add_embeddings, device_of
+from .output import put_json, say_written
 from .progress import progress_of_parts
 
 REPRODUCE = """examples:
@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
     graphs.add_argument(
         "--post-norm", action="store_true", default=None, help="norms after the sums, not before the layers"
     )
-    parser.set_defaults(run=_reproduce)
+    parser.set_defaults(run=_reproduce, out_needs=("matplotlib",))
 
 
 def _reproduce(given: argparse.Namespace) -> None:
@@ -73,17 +73,16 @@ def _reproduce(given: argparse.Namespace) -> None:
         torch.set_num_threads(1)  # on so small a slice threads wait for each other longer than they work
     stored, written = (_texts if given.experiment == "text" else _graphs)(given)
     if given.json:
-        print(json.dumps([json.loads(one) for one in stored], ensure_ascii=False))
-    for path in written:
-        print(f"wrote {path}", file=sys.stderr)
+        put_json([json.loads(one) for one in stored])
+    say_written(*written)
 
 
 def _texts(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
     """Run the text experiment; return its results as JSON, and what was written."""
+    from ..bundled import BUNDLED
     from ..datasets import DATASETS
     from ..experiments.plan import Plan
     from ..experiments.text import reproduce
-    from ..loading import BUNDLED
     from ..views.results import summary, write
 
     plan = Plan(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .._util.text import printable
+from ..bundled import DIGITS, MOLECULES
 from ..errors import Error
 from ..training.recipe import EMBEDDINGS
 from .form import FORM, Commands, add_embeddings, device_of
+from .output import put_json, say_written
 from .progress import progress, progress_of_parts
 
 TRAIN = """examples:
@@ -36,11 +37,10 @@ _GRAPHS_ALONE = ("weight_decay", "keep", "hold_out", "average", "width", "dropou
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     from ..datasets import DATASETS
-    from ..datasets.graph_catalogue import GRAPH_DATASETS
 
     own = "(default: the dataset's recipe)"
     parser = commands.add_parser("train", help="train the paper's classifiers", epilog=TRAIN, **FORM)
-    parser.add_argument("dataset", metavar="DATASET", help=", ".join((*DATASETS, *GRAPH_DATASETS)))
+    parser.add_argument("dataset", metavar="DATASET", help=", ".join((*DATASETS, MOLECULES, DIGITS)))
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the model goes")
     parser.add_argument("--seed", type=int, default=0, help="of weights, batches and dropout (default: %(default)s)")
     parser.add_argument("--epochs", type=int, help=f"at most {own}")
@@ -81,10 +81,10 @@ def _train(given: argparse.Namespace) -> None:
             raise Error(f"{option} is for {other}, and {given.dataset!r} is a dataset of {its}: leave it out.")
     found = _train_graphs(given) if is_graphs else _train_texts(given)
     if given.json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        put_json(found)
     else:
-        print(_summary_of_graphs(found) if is_graphs else _summary_of_texts(found))
-    print(f"wrote {given.out}", file=sys.stderr)
+        print(printable(_summary_of_graphs(found) if is_graphs else _summary_of_texts(found)))
+    say_written(given.out)
 
 
 def _names_graphs(name: str) -> bool:

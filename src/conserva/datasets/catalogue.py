@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .._util.files import expanded
 from ..errors import Error
 from .cleaning import Row, clean_text, contradictory, held_out, letters_and_digits, without
 from .labelled import Labelled, read_labelled
@@ -93,7 +94,7 @@ class Dataset:
     def _rows(self, split: str, folder: str | Path | None) -> tuple[list[Row], str]:
         """Return the rows of a split as published, with clean texts, and where they are from."""
         origin: Split = getattr(self, split)
-        read = _from_hub(origin) if folder is None else _from_folder(origin, Path(folder).expanduser())
+        read = _from_hub(origin) if folder is None else _from_folder(origin, expanded(folder))
         labels = self._indices(read.labels or ())
         source = f"{self.name} {split}, from {read.source}"
         self._check(labels, origin.counts, source)
@@ -132,7 +133,7 @@ def dataset(name: str) -> Dataset:
 
 def _from_folder(origin: Split, folder: Path) -> Labelled:
     path = folder / origin.file
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise Error(
             f"{str(folder)!r} has no file {origin.file!r}: name the folder that holds it with folder= or the "
             f"environment variable {FOLDER_VARIABLE}, or use neither to read {origin.hub!r} from the Hugging Face hub."

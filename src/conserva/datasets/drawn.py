@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,12 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._util.extras import require
+from .._util.files import MEBIBYTE, expanded, read_bytes
+from .._util.pictures import opened
 from ..errors import Error
 from . import mnist
 from .graph import Graph
 from .superpixels import superpixels
 
 Point = tuple[float, float]
+
+LARGEST_DIGIT = MEBIBYTE
+"""How large the file of an array may be: 28 x 28 numbers take a few thousand bytes."""
 
 PEN = 1.25
 """Half of the pen's width, in pixels."""
@@ -80,13 +88,15 @@ def read_digit(given: str, folder: str | Path | None = None) -> Digit:
     if found := re.fullmatch(r"(train|validation|test):(\d+)", given):
         file, images, labels, (row,) = mnist.read(found[1], folder, int(found[2]))
         return Digit(images[row], int(labels[row]), f"{file} {row}")
-    path = Path(given).expanduser()
-    if not path.is_file():
+    path = expanded(given)
+    if not os.path.isfile(path):
         raise Error(f"{given!r} is no digit: give 0 to 9, an image of MNIST as test:12, or a file of 28 x 28 pixels.")
-    image = _image(path)
-    if image.shape != (28, 28):
-        raise Error(f"{given!r} is {' x '.join(map(str, image.shape))} pixels: a digit has 28 x 28, white on black.")
-    return Digit(image, None, path.name)
+    return Digit(_image(path, given), None, path.name)
+
+
+def _check_size(shape: tuple[int, ...], given: str) -> None:
+    if shape != (28, 28):
+        raise Error(f"{given!r} is {' x '.join(map(str, shape))} pixels: a digit has 28 x 28, white on black.")
 
 
 def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
@@ -94,19 +104,23 @@ def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
     return superpixels(*read_digit(given, folder))
 
 
-def _image(path: Path) -> np.ndarray:
+def _image(path: Path, given: str) -> np.ndarray:
+    is_array = path.suffix == ".npy"
+    if not is_array:
+        require(f"Reading {str(path)!r}", "PIL")
     try:
-        if path.suffix == ".npy":
-            found: np.ndarray = np.load(path, allow_pickle=False)
-            return found
-        from PIL import Image
-
-        with Image.open(path) as picture:
+        if is_array:
+            found = np.load(io.BytesIO(read_bytes(path, repr(str(path)), LARGEST_DIGIT)), allow_pickle=False)
+            _check_size(found.shape, given)
+            return np.asarray(found)
+        with opened(path, repr(str(path))) as picture:
+            _check_size((picture.height, picture.width), given)
             mode, colours = picture.mode, np.asarray(picture.convert("RGBA"))
-    except ImportError:
-        raise Error(f"{str(path)!r} needs pillow to be read: pip install 'conserva[images]'.") from None
-    except (OSError, ValueError, EOFError) as error:  # an empty .npy file ends too early
-        raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {error}") from None
+    except Error:
+        raise
+    except Exception as error:  # whatever Pillow and numpy find
+        reason = f"{type(error).__name__}: {error}"
+        raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {reason}") from None
     grey = colours[:, :, 0]
     if mode not in _MODES or (colours[:, :, :3] != grey[:, :, None]).any() or (colours[:, :, 3] != 255).any():
         raise Error(f"{str(path)!r} has mode {mode!r}: a digit is white on black, give it in bytes of grey (mode 'L').")

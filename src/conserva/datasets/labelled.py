@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .._util.files import LARGEST, check_readable, expanded, read_text, reason
 from ..errors import Error
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles")
@@ -89,7 +92,7 @@ def read_labelled(
     An empty text is an error, unless `allow_empty` is set by who expects such rows.
     """
     if _names_file(source):
-        table = _file(Path(source).expanduser())
+        table = _file(expanded(source))
         rows = _rows_of_split(table, split)
     else:
         split = split or HUB_SPLIT
@@ -143,20 +146,23 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
 
 def _names_file(source: str | Path) -> bool:
     """Return whether a source is a file; what is neither a file nor like the name of a dataset is an error."""
-    path = Path(source).expanduser()
+    path = expanded(source)
     ending = path.suffix.lower()
+    if os.path.isdir(path):
+        raise Error(f"{str(source)!r} is a folder: name a file in it.")
+    there = True
     try:
-        if path.is_dir():
-            raise Error(f"{str(source)!r} is a folder: name a file in it.")
-        exists = path.exists()
-    except OSError as error:
-        raise Error(f"{str(source)!r} cannot be read: {error.strerror}.") from None
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        there = False
+    except (OSError, ValueError) as error:
+        raise Error(f"{str(source)!r} cannot be read: {reason(error)}.") from None
     if ending in _READERS:
-        if not exists:
+        if not there:
             raise Error(f"{str(source)!r} is no file: check the path.")
         return True
     endings = ", ".join(_READERS)
-    if exists:
+    if there:
         raise Error(f"{str(source)!r} ends in {path.suffix!r}: only {endings} files can be read.")
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source) or _FILE_ENDING.fullmatch(ending):
         raise Error(
@@ -167,14 +173,11 @@ def _names_file(source: str | Path) -> bool:
 
 
 def _file(path: Path) -> _Table:
-    try:
-        with path.open("rb") as file:
-            empty = not file.read(1)
-    except OSError as error:
-        raise Error(f"{str(path)!r} cannot be read: {error.strerror}.") from None
-    if empty:
+    reader = _READERS[path.suffix.lower()]
+    check_readable(path, repr(str(path)), sys.maxsize if reader is _parquet else LARGEST)
+    if not path.stat().st_size:
         raise Error(f"{str(path)!r} is empty.")
-    return _READERS[path.suffix.lower()](path)
+    return reader(path)
 
 
 def _extra(module: str, needed_by: str) -> ModuleType:
@@ -188,21 +191,12 @@ def _extra(module: str, needed_by: str) -> ModuleType:
 # One reader for each kind of source.
 
 
-def _decoded(path: Path) -> str:
-    content = path.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise Error(f"{str(path)!r} is not UTF-8 (line {line}): save it as UTF-8.") from None
-
-
 def _csv(path: Path) -> _Table:
-    return _delimited(path, _decoded(path), ",", quoted=True)
+    return _delimited(path, read_text(path, repr(str(path))), ",", quoted=True)
 
 
 def _tsv(path: Path) -> _Table:
-    content = _decoded(path)
+    content = read_text(path, repr(str(path)))
     return _delimited(path, content, "\t", quoted=not _quotes_are_text(content))
 
 
@@ -248,7 +242,7 @@ def _delimited(path: Path, content: str, delimiter: str, *, quoted: bool) -> _Ta
 
 
 def _json(path: Path) -> _Table:
-    rows = _parsed(path, _decoded(path), 1)
+    rows = _parsed(path, read_text(path, repr(str(path))), 1)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Error(f"{str(path)!r} is not a list of objects: write [{{...}}, ...], or one object a line as .jsonl.")
     return _objects(path, rows)
@@ -256,7 +250,7 @@ def _json(path: Path) -> _Table:
 
 def _json_lines(path: Path) -> _Table:
     rows = []
-    for number, line in enumerate(_LINE_END.split(_decoded(path)), 1):
+    for number, line in enumerate(_LINE_END.split(read_text(path, repr(str(path)))), 1):
         if line.strip():
             row = _parsed(path, line, number)
             if not isinstance(row, dict):
@@ -282,8 +276,15 @@ def _objects(path: Path, rows: list[dict[str, object]]) -> _Table:
 
 def _parquet(path: Path) -> _Table:
     def column(name: str) -> list[object]:
+        values, size = list[object](), 0
         with _opened(path) as file:
-            return list(file.read(columns=[name])[name].to_pylist())
+            for batch in file.iter_batches(64, columns=[name]):  # few bytes may stand for very many
+                (part,) = batch.columns
+                part = part.dictionary_decode() if hasattr(part, "dictionary_decode") else part
+                if (size := size + part.nbytes + 8 * len(part)) > LARGEST:
+                    raise Error(f"{str(path)!r} has more than {LARGEST >> 20} MiB in the column {name!r}: split it.")
+                values += part.to_pylist()
+        return values
 
     with _opened(path) as file:
         return _Table(str(path), file.schema_arrow.names, file.metadata.num_rows, column)
@@ -292,13 +293,15 @@ def _parquet(path: Path) -> _Table:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     needed_by = f"Reading {str(path)!r}"
-    arrow, parquet = _extra("pyarrow", needed_by), _extra("pyarrow.parquet", needed_by)
+    _, parquet = _extra("pyarrow", needed_by), _extra("pyarrow.parquet", needed_by)
     try:
         with parquet.ParquetFile(path) as file:
             yield file
-    except (arrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise Error(f"{str(path)!r} is no whole Parquet file ({reason}): write or download it again.") from None
+    except Error:
+        raise
+    except Exception as error:  # whatever Arrow finds
+        found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise Error(f"{str(path)!r} is no whole Parquet file ({found}): write or download it again.") from None
 
 
 def _hub(source: str, split: str) -> _Table:
@@ -307,8 +310,8 @@ def _hub(source: str, split: str) -> _Table:
     try:
         dataset = datasets.load_dataset(name, configuration or None, split=split)
     except Exception as error:  # whatever the hub, the network or a dataset's own files raise
-        reason = " ".join(str(error).split())[:240]
-        raise Error(f"{source!r} is no file, and no Hugging Face dataset with split={split!r} ({reason}).") from None
+        said = " ".join(str(error).split())[:240]
+        raise Error(f"{source!r} is no file, and no Hugging Face dataset with split={split!r} ({said}).") from None
     return _Table(source, list(dataset.column_names), len(dataset), lambda column: list(dataset[column]))
 
 
@@ -354,8 +357,8 @@ def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
                 f"{table.source!r} has no column 'split' to find split={split!r} in: leave split out to read all."
             )
         return range(table.length)
-    values = table.column(column)
-    there = list(dict.fromkeys(map(str, values)))
+    values = [one if isinstance(one, str) else shortened(one) for one in table.column(column)]
+    there = list(dict.fromkeys(values))
     if split is None and len(there) > 1:
         raise Error(f"{table.source!r} holds several splits: choose one with split=, from {_listed(there)}.")
     wanted = there if split is None else [split] if split in there else split.split("+")
@@ -363,7 +366,7 @@ def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
         raise Error(
             f"{table.source!r} has no rows with split={missing[0]!r}: choose one of {_listed(there)}, or more as a+b."
         )
-    return [row for row, value in enumerate(values) if str(value) in wanted]
+    return [row for row, value in enumerate(values) if value in wanted]
 
 
 def _text(table: _Table, row: int, value: object, allow_empty: bool) -> str:
@@ -381,7 +384,7 @@ def _label(table: _Table, row: int, value: object) -> str | int:
     place = f"{table.source!r}, row {row + 1}"
     if isinstance(value, str):
         value = value.strip()
-    if value is None or str(value).lower() in ("", "nan"):
+    if value is None or value != value or (isinstance(value, str) and value.lower() in ("", "nan")):
         raise Error(f"{place} has no label. Fill it in or leave the row out.")
     if isinstance(value, float) and value.is_integer():  # a column of integers that once held NaN
         value = int(value)

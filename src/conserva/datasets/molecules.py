@@ -53,6 +53,9 @@ NODE_VALUES = 1 + sum(ATOM_SIZES)
 EDGE_VALUES = 1 + int(np.prod(BOND_SIZES))
 """The rows of the table of bonds: 0 for no bond, then every combination of values."""
 
+LONGEST = 5_000
+"""How many characters a SMILES may have."""
+
 _ATOM_OFFSETS = 1 + np.cumsum((0, *ATOM_SIZES[:-1]))
 _FILE = "bace/bace.csv.gz"
 _COUNTS = {"train": (695, 515), "valid": (67, 84), "test": (60, 92)}
@@ -90,13 +93,18 @@ def parsed(smiles: str) -> Any:
         raise Error(f"smiles is {smiles!r}, which has no atom: give one at least.")
     if len(text.split()) > 1:
         raise Error(f"smiles is {smiles!r}: give one SMILES without white space, and no name after it.")
+    if len(text) > LONGEST or not text.isascii() or not text.isprintable():
+        raise Error(f"smiles is {smiles!r:.80}: give at most {LONGEST:,} ASCII characters that can be printed.")
     options: Any = Chem.SmilesParserParams()
     options.removeHs = False
     capturing: Any = getattr(rdBase, "CaptureErrorLog", rdBase.BlockLogs)  # older releases capture nothing
-    with rdBase.BlockLogs(), capturing() as capture:
-        found = Chem.MolFromSmiles(text, options)
+    try:
+        with rdBase.BlockLogs(), capturing() as capture:
+            found = Chem.MolFromSmiles(text, options)
+    except Exception as error:  # whatever RDKit finds
+        raise Error(f"{smiles!r:.200} is no SMILES of a molecule ({type(error).__name__}: {error}). Mend it.") from None
     if found is None:
-        raise Error(f"{smiles!r} is no SMILES of a molecule{_reason(getattr(capture, 'messages', ''))}. Mend it.")
+        raise Error(f"{smiles!r:.200} is no SMILES of a molecule{_reason(getattr(capture, 'messages', ''))}. Mend it.")
     return found
 
 
@@ -149,7 +157,7 @@ def _rows(folder: str | Path | None) -> list[tuple[str, int, str]]:
     try:
         table = csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True)
         rows = [(row["smiles"], row["label"], row["split"]) for row in table]
-    except (UnicodeDecodeError, csv.Error, KeyError) as error:
+    except Exception as error:  # whatever is no such table
         raise Error(f"{str(path)!r} is no CSV file with the columns smiles, label and split ({error!r}).") from None
     found = Counter((split, label) for _, label, split in rows)
     expected = Counter({(split, str(label)): counts[label] for split, counts in _COUNTS.items() for label in (0, 1)})

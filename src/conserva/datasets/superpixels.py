@@ -10,8 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -22,9 +20,9 @@ from types import ModuleType
 
 import numpy as np
 
+from .._util.files import atomic_file, expanded
 from ..cores import cores
 from ..errors import Error
-from ..whole import whole_file
 from . import mnist
 from .graph import Graph, chosen
 
@@ -237,7 +235,7 @@ def _answer(process: subprocess.Popen[bytes], shape: tuple[int, ...]) -> np.ndar
 def _cache_folder() -> Path:
     given = os.environ.get(CACHE_VARIABLE)
     if given:
-        return Path(given).expanduser()
+        return expanded(given)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "conserva"
     if sys.platform == "win32":
@@ -259,9 +257,7 @@ def _read(path: Path, key: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             found, rows, maps = str(file["key"]), file["rows"], file["maps"]
     # Whatever a file that is no such archive leads to: numpy opens even a lone array under this name.
-    except (OSError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError):
-        return none
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError):
+    except Exception:
         return none
     whole = maps.shape == (len(rows), 28, 28) and maps.dtype == np.uint8 and rows.dtype.kind == "i" and rows.ndim == 1
     if found != key or not whole or not np.isin(rows, np.arange(count)).all() or len(np.unique(rows)) < len(rows):
@@ -281,7 +277,7 @@ def _check_writable(folder: Path) -> None:
 
 def _write(path: Path, key: str, rows: np.ndarray, maps: np.ndarray) -> None:
     try:
-        with whole_file(path) as half, half.open("wb") as file:
+        with atomic_file(path) as half, half.open("wb") as file:
             np.savez_compressed(file, key=np.array(key), rows=rows, maps=maps)
     except OSError as error:
         raise _unwritable(path.parent, error) from None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..datasets.graph import Graph as GraphData
 from ..faithfulness.statistics import conservation
-from ..relevance import relevance
+from ..model_relevance import relevance
 from ..tasks.graph import Graph
 from .graph_plan import RULES
 from .graph_result import BooksOfRules

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,31 @@ from typing import Any
 from ..explanation import Explanation
 from ..faithfulness.evaluation import Evaluation
 from ..saving import loaded
-from ..schema import parsed
+from ..schema import Correlation, Count, Share, read, uneven, unknown, unlike, unnamed, written
+from .graph_plan import RULES
 from .result import shortened
 
 SCHEMA = "conserva/graph-experiment/1"
+
+_RECIPE: Mapping[str, Any] = {
+    "learning_rate": float,
+    "batch_size": int,
+    "epochs": int,
+    "weight_decay": float,
+    "warm_up": float,
+    "average": float,
+    "keep": str,
+}
+_SHAPE: Mapping[str, Any] = {
+    "num_hidden_layers": int,
+    "hidden_size": int,
+    "num_attention_heads": int,
+    "ffn_size": int,
+    "edge_values": int | None,
+    "max_hops": int,
+}
+_DEFAULTS = ("weight_decay", "warm_up", "average", "keep", "edge_values")
+"""What of the settings is shown, and what of that may be missing."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +42,8 @@ class TrainedGraphormer:
     """One model: what it reached, and each method's areas on it."""
 
     seed: int
-    test_accuracy: float
-    test_roc_auc: float | None
+    test_accuracy: Share
+    test_roc_auc: Share | None
     """On the whole test split; None where there are more than two classes."""
     validation: float | None
     """The dataset's metric on the validation split; None where that was trained on too."""
@@ -40,10 +60,10 @@ class BooksOfRules:
     """Where the logit of the true class went under a rule set, in float64: logit = nodes + virtual + biases + gap."""
 
     rules: str
-    correlation: float
+    correlation: Correlation
     """Of the logit with the relevance of nodes and virtual node together (Ali et al. 2022, figure 3)."""
     slope: float
-    correlation_without_biases: float
+    correlation_without_biases: Correlation
     """The same after what went to biases is taken off the logit."""
     output: float
     """The mean of |logit|."""
@@ -57,6 +77,9 @@ class BooksOfRules:
     sums: tuple[float, ...]
     """The points of the scatter plot: logits, and relevance of nodes and virtual node together."""
 
+    def _flaws(self) -> Iterator[str]:
+        yield from uneven(self, "outputs", "sums")
+
 
 @dataclass(frozen=True)
 class GraphResult:
@@ -67,9 +90,9 @@ class GraphResult:
     labels: tuple[str, ...]
     metric: str
     """What the paper measures on it: `accuracy` or `roc_auc`."""
-    graphs: Mapping[str, int]
+    graphs: Mapping[str, Count]
     """Split -> how many graphs."""
-    majority: float
+    majority: Share
     """The share of the most frequent class in the test split."""
     recipe: Mapping[str, Any]
     shape: Mapping[str, Any]
@@ -91,28 +114,35 @@ class GraphResult:
 
     def to_json(self) -> str:
         """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
-        found = shortened({"schema": SCHEMA, **asdict(self)})
-        return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return written(shortened(asdict(self)), SCHEMA, indent=None)
 
     @classmethod
     def from_json(cls, text: str) -> GraphResult:
         """Return the result that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "result of the graph experiment")
-        books: list[dict[str, Any]] = [
-            {key: tuple(v) if isinstance(v, list) else v for key, v in one.items()} for one in found["books"]
-        ]
-        return cls(
-            **{
-                **found,
-                "labels": tuple(found["labels"]),
-                "trained": tuple(TrainedGraphormer(**one) for one in found["trained"]),
-                "evaluations": {mask: Evaluation.from_fields(one) for mask, one in found["evaluations"].items()},
-                "books": tuple(BooksOfRules(**one) for one in books),
-                "examples": tuple(Explanation.from_fields(one) for one in found["examples"]),
-            }
-        )
+        return read(cls, text, SCHEMA, "result of the graph experiment")
 
     @classmethod
     def load(cls, path: str | Path) -> GraphResult:
         """Read a result that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "result of the graph experiment", f"path={str(path)!r}")
+
+    def _flaws(self) -> Iterator[str]:
+        yield from unnamed("dataset", self.dataset)  # pictures are named after it
+        yield from unknown("metric", self.metric, ("accuracy", "roc_auc"))
+        for name in ("trained", "evaluations"):
+            if not getattr(self, name):
+                yield f"{name} has no entry"
+        for mask, found in self.evaluations.items():
+            yield from (f"evaluations[{mask!r}].{flaw}" for flaw in found.uncompared("auac", "au_mse"))
+        for i, one in enumerate(self.trained):
+            if self.metric == "roc_auc" and one.test_roc_auc is None:
+                yield f"trained[{i}].test_roc_auc is null, and it is what is measured"
+            for areas in ("auac", "au_mse"):
+                if set(getattr(one, areas)) != set(self.evaluations):
+                    yield f"trained[{i}].{areas} has other maskings than evaluations"
+        for i, books in enumerate(self.books):
+            yield from unknown(f"books[{i}].rules", books.rules, RULES)
+        yield from unlike("recipe", self.recipe, _RECIPE, _DEFAULTS)
+        yield from unknown("recipe.keep", self.recipe.get("keep", "last"), ("best", "last"))
+        hops = () if self.shape.get("edge_values") else ("max_hops",)
+        yield from unlike("shape", self.shape, _SHAPE, (*_DEFAULTS, *hops))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .._util.files import write_text
 from ..datasets.graph import Graph as GraphData
 from ..datasets.graph_catalogue import graph_dataset
-from ..explain import explain
+from ..explaining import explain
 from ..explanation import Explanation
 from ..faithfulness.evaluation import Evaluation
 from ..faithfulness.run import evaluate
@@ -16,7 +17,6 @@ from ..tasks.graph import Graph
 from ..training.graph_recipe import graph_recipe_of
 from ..training.graph_run import train_graphs
 from ..training.record import read_training
-from ..whole import whole_file
 from .graph_books import books_of
 from .graph_plan import GraphPlan
 from .graph_result import GraphResult, TrainedGraphormer
@@ -43,7 +43,7 @@ def reproduce_graphs(plan: GraphPlan, out: Path, *, jobs: int = 1, say: Say | No
         if say is not None:
             say("putting together", number, len(plan.datasets))
         results.append(_together(plan, out, name))
-        (out / f"{name}.json").write_text(results[-1].to_json() + "\n", encoding="utf-8")
+        write_text(out / f"{name}.json", results[-1].to_json() + "\n")
     return results
 
 
@@ -66,11 +66,9 @@ def _evaluate(plan: GraphPlan, out: Path, name: str, seed: int, mask: str, say: 
     """Evaluate every method on one model under one masking; what is done already stays as it is."""
     folder = _folder(out, name, seed) / mask
     path = folder / "evaluation.json"
-    if path.exists():
-        return
     task = _task(out, name, seed)
     task.model.to(plan.device)  # type: ignore[arg-type]  # transformers wraps `to` without its type
-    found = evaluate(
+    found = evaluate(  # what is done already is taken from the folder, if it was done in the same way
         task,
         _graphs(plan, name),
         plan.methods(),
@@ -80,8 +78,7 @@ def _evaluate(plan: GraphPlan, out: Path, name: str, seed: int, mask: str, say: 
         out=folder,
         progress=None if say is None else lambda done, total: say(f"{name}, seed {seed}, {mask}", done, total),
     )
-    with whole_file(path) as half:  # the file says that the evaluation is done
-        half.write_text(found.to_json() + "\n", encoding="utf-8")
+    write_text(path, found.to_json() + "\n")
 
 
 def _together(plan: GraphPlan, out: Path, name: str) -> GraphResult:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, connection, get_context, parent_process
 from typing import Any
 
 import torch
 
 from ..cores import cores
+from ..errors import Error
 
 Say = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and of how much."""
@@ -27,13 +33,47 @@ def run_jobs(
             work(*one, say)
         return
     threads = max(1, cores() // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
-        running = [pool.submit(work, *one) for one in todo]
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
         try:
+            with _ignoring_interrupts():
+                running = [pool.submit(work, *one) for one in todo]
             for done, job in enumerate(as_completed(running), 1):
                 job.result()
                 if say is not None:
                     say(what, done, len(todo))
+        except BrokenProcessPool:
+            raise Error(
+                f"One of the {jobs} worker processes was killed, as the system does when memory runs out: give fewer "
+                "--jobs. What was done so far is kept: run the same command again."
+            ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in active_children():
+                worker.terminate()
             raise
+
+
+def _begin(threads: int) -> None:
+    """Prepare a worker; it ends when the process that started it does, however that ends."""
+    torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Start workers that ignore interrupts: a terminal sends them to all processes, and this one ends the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import Error
 from ..faithfulness.evaluation import METRICS, Conservation, Evaluation
-from ..faithfulness.journal import NAME, read_journal
+from ..faithfulness.journal import NAME, samples_of
 from ..faithfulness.protocol import PROTOCOLS
 from ..faithfulness.summary import summarise
 
@@ -25,16 +25,14 @@ def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) 
     Every sample's points are averaged over the classifiers; intervals are about samples, given these classifiers. How
     much the classifiers differ is to be read from their own evaluations.
     """
-    journals = [read_journal(folder / NAME) for folder in folders]
     first = evaluations[0]
     if any(one.provenance["data"] != first.provenance["data"] for one in evaluations):
         raise Error(f"{folders[0].parent.parent} holds evaluations on different samples: choose another folder.")
-    scored, _ = journals[0]
-    order = sorted(scored)
-    mean = [{"methods": _mean([curves[i]["methods"] for _, curves in journals])} for i in order]
+    journals = zip(*(samples_of(folder / NAME) for folder in folders), strict=True)
+    pooled = ((each[0][0], {"methods": _mean([curves["methods"] for _, curves in each])}) for each in journals)
     settings = {name: first.protocol[name] for name in ("target", "steps")}
     protocol = replace(PROTOCOLS[first.protocol["name"]], **settings)
-    methods, pairs = summarise([scored[i] for i in order], mean, protocol, first.provenance["seed"])
+    methods, pairs = summarise(pooled, protocol, first.provenance["seed"])
     books = [{row.method: row.conservation for row in one.methods} for one in evaluations]
     return replace(
         first,

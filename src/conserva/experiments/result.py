@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ..explanation import Explanation
 from ..faithfulness.evaluation import Evaluation
 from ..saving import loaded
-from ..schema import parsed
+from ..schema import Count, Share, read, unlike, unnamed, written
 
 SCHEMA = "conserva/text-experiment/1"
 DIGITS = 5
@@ -23,8 +22,8 @@ class Trained:
     """One classifier: what it reached, and each method's areas on it."""
 
     seed: int
-    validation_accuracy: float
-    test_accuracy: float
+    validation_accuracy: Share
+    test_accuracy: Share
     """On the whole test split."""
     best_epoch: int
     epochs: int
@@ -40,9 +39,9 @@ class TextResult:
     dataset: str
     title: str
     labels: tuple[str, ...]
-    texts: Mapping[str, int]
+    texts: Mapping[str, Count]
     """Split -> how many texts there are after cleaning."""
-    majority: float
+    majority: Share
     """The share of the most frequent class in the test split."""
     recipe: Mapping[str, Any]
     evaluated_tokens: int | None
@@ -60,27 +59,25 @@ class TextResult:
 
     def to_json(self) -> str:
         """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
-        found = shortened({"schema": SCHEMA, **asdict(self)})
-        return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return written(shortened(asdict(self)), SCHEMA, indent=None)
 
     @classmethod
     def from_json(cls, text: str) -> TextResult:
         """Return the result that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "result of the text experiment")
-        return cls(
-            **{
-                **found,
-                "labels": tuple(found["labels"]),
-                "trained": tuple(Trained(**one) for one in found["trained"]),
-                "evaluation": Evaluation.from_fields(found["evaluation"]),
-                "sentences": tuple(Explanation.from_fields(one) for one in found["sentences"]),
-            }
-        )
+        return read(cls, text, SCHEMA, "result of the text experiment")
 
     @classmethod
     def load(cls, path: str | Path) -> TextResult:
         """Read a result that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "result of the text experiment", f"path={str(path)!r}")
+
+    def _flaws(self) -> Iterator[str]:
+        yield from unnamed("dataset", self.dataset)  # pictures are named after it
+        if not self.trained:
+            yield "trained has no entry"
+        yield from (f"evaluation.{flaw}" for flaw in self.evaluation.uncompared("auac", "au_mse"))
+        yield from unlike("texts", self.texts, dict.fromkeys(("train", "validation", "test"), int))
+        yield from unlike("recipe", self.recipe, {"learning_rate": float, "embeddings": str, "as_released": bool})
 
 
 def shortened(value: Any) -> Any:

@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 
 from ..datasets import Labelled
-from ..explain import explain
+from ..explaining import explain
 from ..explanation import Explanation
 from ..tasks.text import Text
 

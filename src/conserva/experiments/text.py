@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .._util.files import write_text
 from ..datasets import dataset
 from ..faithfulness.evaluation import Evaluation
 from ..faithfulness.run import evaluate
@@ -11,7 +12,6 @@ from ..loading import load
 from ..tasks.text import Text
 from ..training.recipe import recipe_of
 from ..training.run import read_training, train
-from ..whole import whole_file
 from .jobs import Say, run_jobs
 from .plan import Plan
 from .pooling import pool
@@ -31,7 +31,7 @@ def reproduce(plan: Plan, out: Path, *, jobs: int = 1, say: Say | None = None) -
         if say is not None:
             say("putting together", number, len(plan.datasets))
         results.append(_together(plan, out, name))
-        (out / f"{name}.json").write_text(results[-1].to_json() + "\n", encoding="utf-8")
+        write_text(out / f"{name}.json", results[-1].to_json() + "\n")
     return results
 
 
@@ -51,9 +51,7 @@ def _one(plan: Plan, out: Path, name: str, seed: int, say: Say | None = None) ->
         progress=None if say is None else lambda done, total: say(f"training {name}, seed {seed}", done, total),
     )
     path = folder / EVALUATION / "evaluation.json"
-    if path.exists():
-        return
-    found = evaluate(
+    found = evaluate(  # what is done already is taken from the folder, if it was done in the same way
         _task(plan, folder, name, plan.device),
         data.read("test"),
         plan.methods(),
@@ -63,8 +61,7 @@ def _one(plan: Plan, out: Path, name: str, seed: int, say: Say | None = None) ->
         out=folder / EVALUATION,
         progress=None if say is None else lambda done, total: say(f"evaluating {name}, seed {seed}", done, total),
     )
-    with whole_file(path) as half:  # the file says that the evaluation is done
-        half.write_text(found.to_json() + "\n", encoding="utf-8")
+    write_text(path, found.to_json() + "\n")
 
 
 def _together(plan: Plan, out: Path, name: str) -> TextResult:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..saving import loaded
-from ..schema import parsed
+from ..schema import Correlation, Count, Share, read, repeated, uneven, unknown, written
 
 SCHEMA = "conserva/evaluation/1"
 
@@ -28,22 +28,29 @@ class Interval:
     low: float
     high: float
 
+    def _flaws(self) -> Iterator[str]:
+        if self.low > self.high:
+            yield f"low is {self.low:g}, which is more than high, {self.high:g}"
+
 
 @dataclass(frozen=True)
 class Curve:
     """A curve's mean over samples at each share of the features, with 95 % intervals."""
 
-    fractions: tuple[float, ...]
+    fractions: tuple[Share, ...]
     mean: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    def _flaws(self) -> Iterator[str]:
+        yield from uneven(self, "fractions", "mean", "low", "high")
 
 
 @dataclass(frozen=True)
 class Conservation:
     """How the sum of the scores follows the output, over samples (Ali et al. 2022, figure 3)."""
 
-    correlation: float | None
+    correlation: Correlation | None
     """None where the sums do not vary."""
     slope: float | None
     gap: float
@@ -51,6 +58,9 @@ class Conservation:
     outputs: tuple[float, ...]
     sums: tuple[float, ...]
     """For each sample the explained number, and the sum of its scores: the points of the scatter plot."""
+
+    def _flaws(self) -> Iterator[str]:
+        yield from uneven(self, "outputs", "sums")
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,10 @@ class Pair:
     low: float
     high: float
 
+    def _flaws(self) -> Iterator[str]:
+        if self.low > self.high:
+            yield f"low is {self.low:g}, which is more than high, {self.high:g}"
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -95,8 +109,8 @@ class Evaluation:
     pairs: tuple[Pair, ...]
     protocol: Mapping[str, Any]
     """`name`, `target`, `mask`, `special`, `steps` (None: one for each feature), and what else decides the numbers."""
-    samples: int
-    accuracy: float | None
+    samples: Count
+    accuracy: Share | None
     """How often the model is right on these samples, where labels are known."""
     model: str
     data: str
@@ -106,28 +120,17 @@ class Evaluation:
 
     def to_json(self) -> str:
         """Return the evaluation as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2, allow_nan=False)
+        return written(self, SCHEMA)
 
     @classmethod
     def from_json(cls, text: str) -> Evaluation:
         """Return the evaluation that `to_json` wrote."""
-        return cls.from_fields(parsed(text, SCHEMA, "evaluation"))
-
-    @classmethod
-    def from_fields(cls, found: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation whose fields were read from JSON."""
-        return cls(
-            **{
-                **found,
-                "methods": tuple(_method(one) for one in found["methods"]),
-                "pairs": tuple(Pair(**one) for one in found["pairs"]),
-            }
-        )
+        return read(cls, text, SCHEMA, "evaluation")
 
     @classmethod
     def load(cls, path: str | Path) -> Evaluation:
         """Read an evaluation that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "evaluation", f"path={str(path)!r}")
 
     def show(self) -> None:
         """Print the table to the terminal."""
@@ -135,11 +138,17 @@ class Evaluation:
 
         show(self)
 
+    def uncompared(self, *metrics: str) -> Iterator[str]:
+        """Yield which two methods have no difference in some of the metrics."""
+        found = {(one.metric, frozenset((one.a, one.b))) for one in self.pairs}
+        for metric, (a, b) in itertools.product(metrics, itertools.combinations(self.methods, 2)):
+            if (metric, frozenset((a.method, b.method))) not in found:
+                yield f"pairs lacks the difference of {a.method!r} and {b.method!r} in {metric!r}"
 
-def _method(found: dict[str, Any]) -> MethodResult:
-    areas = {metric: Interval(**found[metric]) for metric in METRICS}
-    kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found["conservation"].items()}
-    curves = {name: Curve(**{key: tuple(v) for key, v in one.items()}) for name, one in found["curves"].items()}
-    return MethodResult(
-        found["method"], **areas, conservation=Conservation(**kept), curves=curves, reference=found["reference"]
-    )
+    def _flaws(self) -> Iterator[str]:
+        names = [one.method for one in self.methods]
+        yield from repeated("methods", names)
+        for i, one in enumerate(self.pairs):
+            yield from unknown(f"pairs[{i}].metric", one.metric, METRICS)
+            for side in ("a", "b"):
+                yield from unknown(f"pairs[{i}].{side}", getattr(one, side), names)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..attribution import Method
 from ..errors import Error, NotApplicable
 from ..memory import out_of_memory
-from ..methods import Method
 from ..tasks.output_heads import OutputHead
 from ..tasks.task import Task
 from .protocol import Plan, Protocol, plan

@@ -11,21 +11,23 @@ from typing import Any
 
 import numpy as np
 
+from .._util.files import check_folder
+from ..attribution import Method, find, methods
 from ..batches import budget, by_length
 from ..errors import Error, NotApplicable
-from ..methods import Method, find, methods
-from ..tasks.output_heads import BINARY, REGRESSION, SINGLE_LABEL
+from ..fingerprint import hash_of, identity_of
+from ..tasks.output_heads import BINARY, REGRESSION
 from ..tasks.task import Task
 from .evaluation import Evaluation
-from .journal import Journal
+from .journal import SampleJournal
 from .measure import LEAVE_ONE_OUT, attributions, clean_logits, curves, leave_one_out
 from .protocol import ERASER_PERCENT, Protocol, protocol_of
-from .samples import Sample, encode, fingerprint
+from .samples import Sample, Samples
 from .statistics import RESAMPLES
 from .stream import Stream
 from .summary import summarise
 
-LINES = 2
+LINES = 3
 """Which form the lines of a journal have: a run whose lines have another is not gone on with."""
 
 
@@ -94,6 +96,8 @@ def evaluate(
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    if seed < 0:
+        raise Error(f"seed={seed} is below 0: give 0 or more.")
     explained_at_once = budget(batch_tokens, task.model)
     whole = task.labelled(data)
     data_taken = whole.take(count, seed)
@@ -103,43 +107,56 @@ def evaluate(
         raise Error("mask='drop' with protocol='paper' would hide every token: choose another mask or protocol.")
     chosen = _chosen(methods, random_seeds)
     classes = _classes(task)
-    samples = encode(task, data_taken, classes, truncate)
+    stream = Stream(task, tokens)
+    if out is not None:
+        check_folder(Path(out), f"out={str(out)!r}")
+    samples = Samples(task, data_taken, classes, truncate)
+    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers", "tokenizers")}
+    model = identity_of(task)
     settings = {
         "lines": LINES,
         "protocol": _shown(found_protocol),
         "mask": mask,
-        "methods": [one.name for one in chosen],
+        "truncate": truncate,
+        "methods": {one.name: dict(one.options) for one in chosen},
         "reference": reference,
-        "data": fingerprint(samples),
-        "weights": task.fingerprint,
-        "versions": {name: metadata.version(name) for name in ("conserva", "torch", "transformers")},
-        **({} if task.head is SINGLE_LABEL else {"head": task.head.name}),
+        "data": samples.fingerprint,
+        "model": model,
+        "versions": versions,
     }
-    journal = Journal(None if out is None else Path(out), settings)
+    journal = SampleJournal(None if out is None else Path(out), settings, len(samples))
+    right = 0
+
+    def records() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        nonlocal right
+        for number in range(len(samples)):
+            scores = journal.scores(number)
+            right += scores["label"] == scores["predicted"]
+            yield scores, journal.curves(number)
+
     try:
-        run = _Run(task, found_protocol, mask, chosen, reference, journal, Stream(task, tokens))
+        run = _Run(task, found_protocol, mask, chosen, reference, journal, stream)
         run.all(samples, explained_at_once, progress)
+        results, pairs = summarise(records(), found_protocol, seed)
     finally:
         journal.close()
-    scored = [journal.scores[one.number] for one in samples]
-    measured = [journal.curves[one.number] for one in samples]
-    results, pairs = summarise(scored, measured, found_protocol, seed)
-    right = [one.label == found["predicted"] for one, found in zip(samples, scored, strict=True)]
     return Evaluation(
         methods=results,
         pairs=pairs,
         protocol={**_shown(found_protocol), "mask": mask, "eraser_percent": list(ERASER_PERCENT)},
         samples=len(samples),
-        accuracy=None if data_taken.labels is None else sum(right) / len(right),
+        accuracy=None if samples.labels is None else right / len(samples),
         model=task.name,
         data=whole.source,
-        refused=dict(scored[0]["refused"]),
+        refused=dict(run.refused),
         provenance={
-            **settings["versions"],  # type: ignore[dict-item]
+            **versions,
             "python": platform.python_version(),
-            "weights": task.fingerprint,
+            "weights": model["weights"],
+            "configuration": hash_of(model["configuration"]),
+            **{name: model[name] for name in task.preprocessors},
             "head": task.head.name,
-            "data": settings["data"],
+            "data": samples.fingerprint,
             "seed": seed,
             "random_seeds": random_seeds,
             "resamples": RESAMPLES,
@@ -196,36 +213,36 @@ class _Run:
         mask: str,
         chosen: Sequence[Method],
         reference: bool,
-        journal: Journal,
+        journal: SampleJournal,
         stream: Stream,
     ) -> None:
         self.task, self.protocol, self.mask = task, protocol, mask
         self.chosen, self.reference = list(chosen), reference
         self.journal, self.stream = journal, stream
-        self.controls: set[str] = set()
-        self.refused: dict[str, str] = {}
-        for found in journal.scores.values():
-            self.refused.update(found["refused"])
+        self.controls: frozenset[str] = frozenset()
+        self.refused = dict(journal.refused)
 
-    def all(self, samples: Sequence[Sample], tokens: int, progress: Callable[[int, int], None] | None) -> None:
+    def all(self, samples: Samples, tokens: int, progress: Callable[[int, int], None] | None) -> None:
         """Measure all samples, those of equal length together."""
-        if self.reference:  # a yardstick that not every sample has would be measured on others
-            self.controls = set.intersection(*(set(one.encoded.controls()) for one in samples))
-        done = len(self.journal.curves)
+        if self.reference:
+            self.controls = samples.controls
+        done = self.journal.done
         if progress is not None:
             progress(done, len(samples))
-        for numbers in by_length([len(one.encoded) for one in samples], tokens):
-            batch = [samples[i] for i in numbers]
-            if any(one.number not in self.journal.scores for one in batch):
+        for numbers in by_length(samples.lengths, tokens):
+            if all(map(self.journal.is_done, numbers)):
+                continue
+            batch = samples.some(numbers)
+            if not all(map(self.journal.has_scores, numbers)):
                 self._score(batch)
             for part in self._parts(batch):
-                if all(one.number in self.journal.curves for one in part):
+                if all(self.journal.has_curves(one.number) for one in part):
                     continue
-                known = [self.journal.scores[one.number] for one in part]
+                known = [self.journal.scores(one.number) for one in part]
                 found = curves(self.task, self.stream, part, known, self.protocol, self.mask)
                 for one, points in zip(part, found, strict=True):
-                    if one.number not in self.journal.curves:
-                        self.journal.add_curves(one.number, {"methods": points})
+                    if not self.journal.has_curves(one.number):
+                        self.journal.add(one.number, {"methods": points})
                         done += 1
                 if progress is not None:
                     progress(done, len(samples))
@@ -244,7 +261,7 @@ class _Run:
             try:
                 scores[method.name], _ = attributions(self.task, method, batch, targets)
             except NotApplicable as reason:
-                if self.journal.scores:
+                if self.journal.has_any_scores:
                     raise Error(f"{method.name} applied to other samples, but here: {reason}") from None
                 self.refused[method.name] = str(reason)
         if not scores:
@@ -257,9 +274,9 @@ class _Run:
             {name: each for name, each in one.encoded.controls().items() if name in self.controls} for one in batch
         ]
         for i, one in enumerate(batch):
-            if one.number not in self.journal.scores:
+            if not self.journal.has_scores(one.number):
                 every = {**{name: each[i] for name, each in scores.items()}, **controls[i]}
-                self.journal.add_scores(
+                self.journal.add(
                     one.number,
                     {
                         "text": one.encoded.text,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,47 +13,73 @@ from .evaluation import Conservation, Curve, Interval
 RESAMPLES = 10_000
 LEVEL = 0.95
 
+POINTS = 2000
+"""How many samples' outputs and sums a result keeps for its scatter plot."""
+
+_BLOCK = 4096
+"""How many samples of a table are in memory at a time."""
+
+
+class Table:
+    """Numbers, samples x columns, on disk: there may be more samples than memory holds."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.samples = width, 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open for as long as the table is there
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Table:
+        """Return a table of an array."""
+        table = cls(values.shape[1])
+        for row in values:
+            table.append(row)
+        return table
+
+    def append(self, row: np.ndarray) -> None:
+        """Add a sample."""
+        self._file.write(np.ascontiguousarray(row, np.float64).tobytes())
+        self.samples += 1
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the numbers of some samples at a time, and which samples they are."""
+        self._file.seek(0)
+        for start in range(0, self.samples, _BLOCK):
+            rows = slice(start, min(start + _BLOCK, self.samples))
+            content = self._file.read((rows.stop - start) * self.width * 8)
+            yield rows, np.frombuffer(content).reshape(-1, self.width)
+
 
 class Bootstrap:
-    """Draws samples with replacement, the same draws for every method, so that differences are paired.
+    """Draws samples with replacement, the same draws for every column, so that differences of columns are paired."""
 
-    Columns are added first and drawn all at once: `add` returns where they are, `interval` and `curve` read them.
-    """
-
-    def __init__(self, samples: int, seed: int = 0, resamples: int = RESAMPLES) -> None:
-        self.samples, self.seed, self.resamples = samples, seed, resamples
-        self._columns: list[np.ndarray] = []
-        self._width = 0
-
-    def add(self, values: np.ndarray) -> slice:
-        """Take columns in; rows are samples."""
-        self._columns.append(values)
-        self._width += values.shape[1]
-        return slice(self._width - values.shape[1], self._width)
+    def __init__(self, table: Table, seed: int = 0, resamples: int = RESAMPLES) -> None:
+        self.table, self.seed, self.resamples = table, seed, resamples
 
     @cached_property
-    def _found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The mean of each column, and the bounds of its percentile interval."""
-        values = np.concatenate(self._columns, axis=1)
-        rng = np.random.default_rng(self.seed)
-        even = np.full(self.samples, 1 / self.samples)
-        at_once = min(500, max(1, 4_000_000 // self.samples))
-        means = np.empty((self._width, self.resamples))
+    def _means(self) -> tuple[np.ndarray, np.ndarray]:
+        """The mean of each column, and its means over all draws, columns x draws."""
+        rng, samples = np.random.default_rng(self.seed), self.table.samples
+        even = np.full(samples, 1 / samples)
+        at_once = min(500, max(1, 4_000_000 // samples))
+        means = np.zeros((self.table.width, self.resamples))
         for start in range(0, self.resamples, at_once):
-            end = min(start + at_once, self.resamples)
-            means[:, start:end] = (rng.multinomial(self.samples, even, end - start) / self.samples @ values).T
-        tail = (1 - LEVEL) / 2
-        low, high = np.stack([np.quantile(one, [tail, 1 - tail]) for one in means], axis=1)
-        return values.mean(0), low, high
+            draws = slice(start, min(start + at_once, self.resamples))
+            weights = rng.multinomial(samples, even, draws.stop - start) / samples
+            for rows, values in self.table.blocks():
+                means[:, draws] += (weights[:, rows] @ values).T
+        return sum(values.sum(0) for _, values in self.table.blocks()) / samples, means
 
-    def intervals(self, where: slice) -> list[Interval]:
-        """Return the mean and interval of each column."""
-        columns = zip(*(found[where].tolist() for found in self._found), strict=True)
-        return [Interval(*column) for column in columns]
+    def intervals(self, where: slice, less: slice | None = None) -> list[Interval]:
+        """Return the mean and interval of some columns, or of their differences to as many others."""
+        mean, draws = (found[where] if less is None else found[where] - found[less] for found in self._means)
+        tail = (1 - LEVEL) / 2
+        bounds = np.quantile(draws, [tail, 1 - tail], axis=1)
+        return [Interval(*one) for one in zip(mean.tolist(), *bounds.tolist(), strict=True)]
 
     def curve(self, fractions: Sequence[float], where: slice) -> Curve:
         """Return the mean curve with its band."""
-        mean, low, high = (tuple(found[where].tolist()) for found in self._found)
+        found = self.intervals(where)
+        mean, low, high = (tuple(getattr(one, name) for one in found) for name in ("mean", "low", "high"))
         return Curve(tuple(fractions), mean, low, high)
 
 
@@ -63,7 +90,7 @@ def area(values: np.ndarray, fractions: Sequence[float] | np.ndarray) -> np.ndar
 
 
 def conservation(outputs: np.ndarray, sums: np.ndarray) -> Conservation:
-    """Return correlation and slope of the sums on the outputs, and the mean gap."""
+    """Return correlation and slope of the sums on the outputs, the mean gap, and points for a scatter plot."""
     correlation = slope = None
     if len(outputs) > 1 and np.ptp(outputs) > 0:
         centred = outputs - outputs.mean()
@@ -71,4 +98,5 @@ def conservation(outputs: np.ndarray, sums: np.ndarray) -> Conservation:
         if np.std(sums) > 1e-6 * float(np.abs(sums).max()):
             correlation = float(np.corrcoef(outputs, sums)[0, 1])
     gap = float(np.abs(outputs - sums).mean())
-    return Conservation(correlation, slope, gap, tuple(outputs.tolist()), tuple(sums.tolist()))
+    shown = np.linspace(0, len(outputs) - 1, min(POINTS, len(outputs))).round().astype(int)
+    return Conservation(correlation, slope, gap, tuple(outputs[shown].tolist()), tuple(sums[shown].tolist()))

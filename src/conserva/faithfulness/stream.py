@@ -12,6 +12,7 @@ from ..errors import Error
 from ..memory import out_of_memory
 from ..operations.live import in_float32
 from ..tasks.task import Rows, Task
+from ..untouched import untouched
 
 ON_CPU, ON_GPU = 2048, 65536
 """Tokens in a batch. On a CPU small batches stay in its caches; on a GPU large ones fill it."""
@@ -75,7 +76,7 @@ class Stream:
     def _run(self, parts: Sequence[Rows]) -> np.ndarray | None:
         """Return the logits of one batch, or None if it did not fit and the next shall be half as large."""
         try:
-            with torch.inference_mode():
+            with untouched(self.task.model), torch.inference_mode():
                 output = self.task.model(**self.task.stack(parts))
                 logits = getattr(output, "logits", output)
                 return in_float32(logits).cpu().numpy()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .evaluation import METRICS, Conservation, MethodResult, Pair
+from .evaluation import METRICS, MethodResult, Pair
 from .measure import LEAVE_ONE_OUT
 from .protocol import Protocol
-from .statistics import Bootstrap, area, conservation
+from .statistics import Bootstrap, Table, area, conservation
 
 CURVES = ("activation", "pruning", "pruning_probability")
 
@@ -28,55 +29,57 @@ def rows_of_methods(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def summarise(
-    scored: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]], protocol: Protocol, seed: int
+    samples: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], protocol: Protocol, seed: int
 ) -> tuple[tuple[MethodResult, ...], tuple[Pair, ...]]:
-    """Return every method's result, and the differences of all pairs on the same samples."""
-    rows = rows_of_methods(list(measured[0]["methods"]))
-    yardsticks = (LEAVE_ONE_OUT, *scored[0].get("controls", ()))  # older journals know of none
-    bootstrap = Bootstrap(len(measured), seed)
+    """Return every method's result, and the differences of all pairs on the same samples.
+
+    Samples are the records of their scores and of their curves, and are looked at one after the other.
+    """
+    rest = iter(samples)
+    first = next(rest)
+    rows = rows_of_methods(list(first[1]["methods"]))
     fractions = protocol.fractions()
-    whole = {
-        row: {
-            key: [np.mean([one["methods"][name][key] for name in names], axis=0) for one in measured]
-            for key in (*CURVES, "comprehensiveness", "sufficiency")
-        }
-        for row, names in rows.items()
-    }
-    areas = {row: _areas(found) for row, found in whole.items()}
-    points = {row: {name: _shown(found[name], fractions) for name in CURVES} for row, found in whole.items()}
-    pairs = list(itertools.combinations(rows, 2))
-    own = {row: bootstrap.add(areas[row]) for row in rows}
-    bands = {row: {name: bootstrap.add(points[row][name]) for name in CURVES} for row in rows}
-    between = {(a, b): bootstrap.add(areas[a] - areas[b]) for a, b in pairs}
+    width = len(METRICS) + len(CURVES) * len(fractions)
+    table = Table(width * len(rows))
+    outputs, sums = array("d"), {row: array("d") for row in rows}
+    for scored, measured in itertools.chain([first], rest):
+        table.append(np.concatenate([_numbers(measured["methods"], names, fractions) for names in rows.values()]))
+        outputs.append(scored["output"])
+        for row, names in rows.items():
+            sums[row].append(sum(scored["scores"][names[0]]))
+    bootstrap = Bootstrap(table, seed)
+    start = {row: width * number for number, row in enumerate(rows)}
+    areas = {row: slice(first, first + len(METRICS)) for row, first in start.items()}
+    yardsticks = (LEAVE_ONE_OUT, *first[0].get("controls", ()))
     results = [
         MethodResult(
             row,
-            **dict(zip(METRICS, bootstrap.intervals(own[row]), strict=True)),
-            conservation=_conservation(scored, names[0]),
-            curves={name: bootstrap.curve(fractions, band) for name, band in bands[row].items()},
+            **dict(zip(METRICS, bootstrap.intervals(areas[row]), strict=True)),
+            conservation=conservation(np.array(outputs), np.array(sums[row])),
+            curves={
+                name: bootstrap.curve(fractions, slice(begin, begin + len(fractions)))
+                for name, begin in zip(CURVES, itertools.count(areas[row].stop, len(fractions)), strict=False)
+            },
             reference=row in yardsticks,
         )
-        for row, names in rows.items()
+        for row in rows
     ]
     differences = [
         Pair(metric, a, b, one.mean, one.low, one.high)
-        for (a, b), where in between.items()
-        for metric, one in zip(METRICS, bootstrap.intervals(where), strict=True)
+        for a, b in itertools.combinations(rows, 2)
+        for metric, one in zip(METRICS, bootstrap.intervals(areas[a], areas[b]), strict=True)
     ]
     return tuple(results), tuple(differences)
 
 
-def _areas(found: Mapping[str, Sequence[np.ndarray]]) -> np.ndarray:
-    """Return a sample's number for each metric, from as many points as it has; rows are samples."""
-    columns = [[area(one, np.linspace(0, 1, len(one))) for one in found[name]] for name in CURVES]
-    return np.stack([*columns, found["comprehensiveness"], found["sufficiency"]], axis=1)
+def _numbers(found: Mapping[str, Any], names: Sequence[str], fractions: Sequence[float]) -> np.ndarray:
+    """Return one sample's areas, then its curves at the shares of the mean curve, as the mean over some methods."""
 
+    def mean(key: str) -> np.ndarray:
+        return np.asarray(np.mean([found[name][key] for name in names], axis=0))
 
-def _shown(curves: Sequence[np.ndarray], fractions: Sequence[float]) -> np.ndarray:
-    """Return samples' curves at the shares of the mean curve, between their own points by straight lines."""
-    return np.stack([np.interp(fractions, np.linspace(0, 1, len(one)), one) for one in curves])
-
-
-def _conservation(scored: Sequence[Mapping[str, Any]], name: str) -> Conservation:
-    outputs = np.array([one["output"] for one in scored])
-    return conservation(outputs, np.array([sum(one["scores"][name]) for one in scored]))
+    curves = [mean(name) for name in CURVES]
+    own = [np.linspace(0, 1, len(one)) for one in curves]  # as many points as the sample has
+    areas = [area(one, where) for one, where in zip(curves, own, strict=True)]
+    shown = [np.interp(fractions, where, one) for one, where in zip(curves, own, strict=True)]
+    return np.concatenate([[*areas, mean("comprehensiveness"), mean("sufficiency")], *shown])

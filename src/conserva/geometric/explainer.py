@@ -18,7 +18,8 @@ from ..errors import Error, NotApplicable
 from ..inputs import Inputs
 from ..passes import INPUTS, Pass, Relevance
 from ..propagation import Propagation, as_rule_set
-from ..rules import RuleSet
+from ..rule_sets import RuleSet
+from ..untouched import untouched
 from .graphormer import SparseGraphormer, sizes_of
 from .scores import explained_number, raw_scores
 
@@ -87,7 +88,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         census.refuse_sealed(modules)
         _refuse_kernels(modules, self.rules)
         explain = Pass(model, modules, self.rules, [self.at], True, self.trusted)
-        with torch.inference_mode(False), torch.enable_grad():
+        with untouched(model), torch.inference_mode(False), torch.enable_grad():
             [result] = explain(call, [lambda output: explained_number(output, target, index, mode)])
         return self._explanation(model, x, kwargs.get("batch"), result)
 

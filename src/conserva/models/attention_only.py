@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..errors import Error
+from ..pretrained import UNTRUSTED, config_of, model_of
 
 
 class AttentionOnlyConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
@@ -164,7 +165,11 @@ SHARED = (
 
 def with_embeddings(source: str, labels: Sequence[str], **options: Any) -> AttentionOnly:
     """Return an untrained classifier on the embeddings of a BERT: a folder, or a name on the hub."""
-    donor = AutoModel.from_pretrained(source, use_safetensors=True, dtype=torch.float32)
+    donor, missing = model_of("AutoModel", source, UNTRUSTED, config_of(source, UNTRUSTED))
+    if missing := [one for one in missing if "embeddings." in one]:
+        raise Error(
+            f"embeddings={source!r}: its file has no weights for {', '.join(missing[:3])}. Choose another BERT."
+        )
     shape = {name: getattr(donor.config, name) for name in SHARED if hasattr(donor.config, name)}
     names = dict(enumerate(labels))
     model = AttentionOnly(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import activations, arithmetic, attention, composites, joins, linear, lookup, lost, moves, norms, rows
 
 if TYPE_CHECKING:
-    from ..rules import RuleSet
+    from ..rule_sets import RuleSet
     from .live import Reader
 
 READERS = {

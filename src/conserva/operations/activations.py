@@ -45,7 +45,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     """Read a call of one live tensor and otherwise plain numbers."""
     x = input
     if kwargs and kwargs.pop("inplace", False) and live(x):
-        return made_beside(x, lambda copy: activation(context, function, copy, *args, **kwargs))
+        return made_beside(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
     if context.rules.activation == "ratio" and _is_scale(function, x, args):
@@ -64,7 +64,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
     if rule == "gradient":
         out = function(x, *args, **kwargs)
         if context.rules.product == "freeze-gate":
-            leave_trail(out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
+            leave_trail(context, out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
         return out
     if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
         # Bounds that are tensors: no one f(0), f'(0) for all elements, unless it is 0.
@@ -114,7 +114,7 @@ def _as_a_whole(
         out = function(x, *args, **kwargs)
     if whole.at_zero:
         book_at_zero(context, out, x, whole.at_zero)
-    leave_trail(out, Trail(x, number, linear=False, whole=whole))
+    leave_trail(context, out, Trail(x, number, linear=False, whole=whole))
     return out
 
 
@@ -124,7 +124,7 @@ def activation_in_place(context: Propagation, function: Callable[..., Any], x: A
         return function(x, *args, **kwargs)
     plain = getattr(Tensor, function.__name__[:-1], None) or getattr(torch.nn.functional, function.__name__[:-1])
     read = READERS[function.__name__[:-1]]
-    return made_beside(x, lambda copy: read(context, plain, copy, *args, **kwargs))
+    return made_beside(context, x, lambda copy: read(context, plain, copy, *args, **kwargs))
 
 
 def exponential(context: Propagation, function: Callable[..., Any], input: Any, **kwargs: Any) -> Any:

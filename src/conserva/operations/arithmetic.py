@@ -73,7 +73,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
             # The first step of a function such as x * relu6(x + 3) / 6, perhaps.
             trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
             step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
-            leave_trail(out, step)
+            leave_trail(context, out, step)
         return out
 
     return read
@@ -85,7 +85,7 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
         if (context.books is not None and live(a) != live(b)) or is_curved(a) or is_curved(b):
-            return made_beside(a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
+            return made_beside(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 
     return read_in_place
@@ -143,7 +143,7 @@ def negate(context: Propagation, function: Callable[..., Any], input: Any) -> An
     if trail is not None:
         return follow(context, function, input, linear=True)
     out = function(input)  # as rotary embeddings do twice a layer: a function of a tensor that is its own source
-    leave_trail(out, Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True))
+    leave_trail(context, out, Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True))
     return out
 
 
@@ -153,7 +153,7 @@ def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
         if (live(a) and live(b)) or is_curved(a) or is_curved(b):
-            return made_beside(a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
+            return made_beside(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 
     return read_in_place

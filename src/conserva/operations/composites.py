@@ -178,7 +178,7 @@ def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     def read_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
         if not live(x) and not any(map(live, args)):
             return function(x, *args, **kwargs)
-        return made_beside(x, lambda copy: read(context, out_of_place, copy, *args, **kwargs))
+        return made_beside(context, x, lambda copy: read(context, out_of_place, copy, *args, **kwargs))
 
     return read_in_place
 

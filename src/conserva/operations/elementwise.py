@@ -202,10 +202,10 @@ class Functions:
         return number, self._wholes[number]
 
 
-def leave_trail(x: Tensor, trail: Trail) -> None:
+def leave_trail(context: Propagation, x: Tensor, trail: Trail) -> None:
     """Note where a tensor came from."""
     trail.made = x._version
-    x.__dict__["conserva_trail"] = trail
+    context.notes.put(x, "conserva_trail", trail)
 
 
 def known_trail(x: Tensor) -> Trail | None:
@@ -258,11 +258,11 @@ def forget_trail(x: object) -> None:
         x.__dict__.pop("conserva_origin", None)
 
 
-def made_beside(x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+def made_beside(context: Propagation, x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     """Make an in-place call on a copy and store the result in `x`, which keeps the trail of the result."""
     before = x.clone()  # what `x` held, once it is overwritten
     copy = before.view_as(before)
-    leave_trail(copy, known_trail(x) or Trail(x, 0, True))
+    leave_trail(context, copy, known_trail(x) or Trail(x, 0, True))
     out = make(copy)
     trail = known_trail(out)
     forget_trail(x)
@@ -270,7 +270,8 @@ def made_beside(x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         x.detach_()  # it is a constant now, and must not look like a live tensor
     overwrite(x, out)
     if trail is not None and trail.source is not copy:
-        leave_trail(x, Trail(before if trail.source is x else trail.source, trail.function, trail.linear))
+        source = before if trail.source is x else trail.source
+        leave_trail(context, x, Trail(source, trail.function, trail.linear))
     return x
 
 
@@ -317,7 +318,7 @@ def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: b
         limits = context.functions.limit(number)
         out = context.ratio(source, value, limits)
         book_at_zero(context, out, source, limits.at_zero)
-    leave_trail(out, Trail(source, number, linear))
+    leave_trail(context, out, Trail(source, number, linear))
     return out
 
 
@@ -328,7 +329,7 @@ def squared(context: Propagation, x: Tensor) -> Tensor:
     """
     out: Tensor = x * context.frozen(x)
     number, whole = context.functions.whole(torch.square, (), {})
-    leave_trail(out, Trail(x, number, linear=False, whole=whole))
+    leave_trail(context, out, Trail(x, number, linear=False, whole=whole))
     return out
 
 

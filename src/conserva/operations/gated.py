@@ -57,7 +57,7 @@ class Factor:
         origin, given = found
         through = linked and _may_pass(context, origin)
         if through:
-            _pass_by(x)
+            _pass_by(context, x)
         link = given if through else x if linked else None
         weight = origin.weight if through or not whole else None
         if whole:
@@ -74,8 +74,8 @@ def _may_pass(context: Propagation, origin: Origin) -> bool:
     return context.books is None or (origin.bias is None and context.rules.attention == "freeze")
 
 
-def _pass_by(x: Tensor) -> None:
-    x.__dict__["conserva_passed_by"] = True
+def _pass_by(context: Propagation, x: Tensor) -> None:
+    context.notes.put(x, "conserva_passed_by", True)
 
 
 def was_passed_by(x: Tensor) -> bool:
@@ -227,7 +227,7 @@ def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tenso
     if activation.ratio and activation.at_zero and not constant:
         return None  # f(0) is booked at the activation
     share = 1.0 if context.meet("product", function) == "gradient" else 0.5
-    _pass_by(gate)
+    _pass_by(context, gate)
     value = function(a.detach(), b.detach())
     if not constant and _is_kept_in_one_piece(trail.source) and _is_kept_in_one_piece(up):
         return FusedGate.apply(trail.source, up, [value], activation, share, keeper)  # type: ignore[no-any-return]

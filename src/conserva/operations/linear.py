@@ -112,7 +112,7 @@ def linear(context: Propagation, function: Callable[..., Any], input: Any, weigh
     if bias is not None:
         context.book(out, bias, of_layer=True)
     if context.keeper is not None and context.keeper.is_large(out):
-        remember(out, input, weight, bias)
+        remember(context, out, input, weight, bias)
     return out
 
 

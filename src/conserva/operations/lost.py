@@ -62,7 +62,7 @@ def mark(context: Propagation, out: Any, function: Callable[..., Any]) -> Any:
         out = context.held.value(partial(_itself, out)).clone()
     for x in out if isinstance(out, (tuple, list)) else (out,):
         if type(x) is Tensor and x.is_floating_point() and not x.requires_grad:
-            x.__dict__[_MARK] = name
+            context.notes.put(x, _MARK, name)
             context.has_lost = True
     return out
 

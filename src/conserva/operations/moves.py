@@ -23,7 +23,7 @@ def copy(context: Propagation, function: Callable[..., Any], input: Any, *args: 
         context.name_as(out, input)
     elif out is not input and context.rules.activation == "ratio" and out.device == input.device:
         trail = known_trail(input) or Trail(input, 0, linear=True)
-        leave_trail(out, Trail(trail.source, trail.function, trail.linear))
+        leave_trail(context, out, Trail(trail.source, trail.function, trail.linear))
     return out
 
 
@@ -48,7 +48,7 @@ def follow_view(
     if trail is None or not trail.function or trail.source.shape != input.shape:
         return  # a mere copy is a source itself
     with contextlib.suppress(RuntimeError):  # the source may lie in memory in another order, where it has no such view
-        leave_trail(out, Trail(function(trail.source, *args, **kwargs), trail.function, trail.linear))
+        leave_trail(context, out, Trail(function(trail.source, *args, **kwargs), trail.function, trail.linear))
 
 
 _COPIES = (

@@ -34,10 +34,10 @@ class Origin:
         return replace(self, weight=self.weight.narrow(0, start, size), bias=bias, version=part._version)
 
 
-def remember(out: Any, x: Any, weight: Any, bias: Any) -> None:
+def remember(context: Propagation, out: Any, x: Any, weight: Any, bias: Any) -> None:
     """Mark `out` as what a linear layer made of `x`, if it can be made again just so."""
     if weight.dim() == 2 and out.dim() > 1 and x.dtype == weight.dtype == out.dtype:
-        out.__dict__[_MARK] = Origin(weakref.ref(x), x._version, weight, bias, out._version)
+        context.notes.put(out, _MARK, Origin(weakref.ref(x), x._version, weight, bias, out._version))
 
 
 def origin_of(x: Tensor) -> tuple[Origin, Tensor] | None:
@@ -58,6 +58,6 @@ def cut(context: Propagation, function: Callable[..., Any], input: Any, *args: A
     start = 0
     for part in parts:
         if part.shape[:-1] == input.shape[:-1]:
-            part.__dict__[_MARK] = found[0].of_part(part, start)
+            context.notes.put(part, _MARK, found[0].of_part(part, start))
             start += part.shape[-1]
     return parts

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..autograd_graph import Edge
     from ..propagation import Propagation
-    from ..rules import RuleSet
+    from ..rule_sets import RuleSet
 
 ATTENTION, NORM = "attention", "norm"
 LATE, MINGLED = "late", "mingled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import wave
 from dataclasses import dataclass, replace
@@ -10,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from .._util.files import MEBIBYTE, expanded, read_bytes
 from ..errors import Error
+
+LARGEST_RECORDING = 512 * MEBIBYTE
+HIGHEST_RATE = 768_000
+"""Samples a second: none records more."""
+LONGEST = 4 * 3600
+"""Seconds of a recording."""
 
 _FULL = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
 """How loud the loudest number is, by the bytes that a number takes."""
@@ -57,9 +65,14 @@ def is_audio(given: Any) -> bool:
 
 def audio_of(given: Any) -> Audio:
     """Return a recording, from a file's path or from an array and its rate."""
-    found = _of_array(*given) if isinstance(given, tuple) else _of_file(Path(given).expanduser())
+    found = _of_array(*given) if isinstance(given, tuple) else _of_file(expanded(given))
     if not len(found.samples):
         raise Error(f"{found.name} holds no sound: it is 0 s long.")
+    if found.rate > HIGHEST_RATE or found.seconds > LONGEST:
+        raise Error(
+            f"{found.name} has {found.rate:,} samples a second and is {found.seconds:,.0f} s long: give at most "
+            f"{HIGHEST_RATE:,} a second, and {LONGEST:,} s."
+        )
     return found
 
 
@@ -77,22 +90,21 @@ def _of_array(samples: np.ndarray, rate: Any) -> Audio:
 
 
 def _of_file(path: Path) -> Audio:
+    whole = read_bytes(path, repr(str(path)), LARGEST_RECORDING)
     try:
-        with wave.open(str(path), "rb") as file:
+        with wave.open(io.BytesIO(whole), "rb") as file:
             rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
             content = file.readframes(file.getnframes())
-    except (wave.Error, EOFError) as error:
-        reason = str(error) or "it ends too soon"
+    except Exception as error:  # whatever is no such file
+        reason = f"{type(error).__name__}: {error or 'it ends too soon'}"
         raise Error(
             f"{str(path)!r} is no audio that can be read ({reason}): give a WAV file of whole numbers (PCM), or an "
             "array and its rate, as in (array, 16000)."
         ) from None
-    except OSError as error:
-        raise Error(f"{str(path)!r} cannot be read: {error.strerror}. Give the path of a WAV file.") from None
     if width not in _FULL or rate < 1:
         raise Error(f"{str(path)!r} has {8 * width} bits a number and {rate} a second: give 8, 16, 24 or 32 bits.")
-    whole = len(content) - len(content) % (width * channels)  # a file that was cut may end within a number
-    samples = _numbers(content[:whole], width).reshape(-1, channels).mean(1)
+    end = len(content) - len(content) % (width * channels)  # a file that was cut may end within a number
+    samples = _numbers(content[:end], width).reshape(-1, channels).mean(1)
     return Audio(samples.astype(np.float32), rate, str(path))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .._util.files import expanded, reason
 from ..datasets import Labelled, mnist
 from ..errors import Error, NotApplicable
-from ..quiet import quiet_loading
-from ..relevance import relevance
-from ..rules import RULE_SETS
+from ..model_relevance import relevance
+from ..pretrained import config_of, model_of, part_of, reading
+from ..rule_sets import RULE_SETS
+from ..untouched import untouched
 from .classifier import Classifier
 from .masking import KeptRows
 from .output_heads import MULTI_LABEL, SINGLE_LABEL, OutputHead
@@ -97,11 +100,11 @@ class Image(Classifier):
         _, height, width = self._pixels.numbers(blank, "a blank image").shape
         grid, config = grid_of(model, height, width, shown), model.config
         names = _checked(labels, None if of_texts else getattr(config, "num_labels", 0), shown)
-        reading = Patches(model, grid, names)
         if of_texts and names is not None:
             tokens = _tokens(model, getattr(processor, "tokenizer", None), names, shown)
-            reading = Comparison(model.eval(), grid, names, tokens)
-        super().__init__(reading, name, head)
+            super().__init__(Comparison(model, grid, names, tokens), name, head)
+        else:
+            super().__init__(Patches(model, grid, names), name, head)
 
     @property
     def head(self) -> OutputHead:
@@ -114,6 +117,14 @@ class Image(Classifier):
     def grid(self) -> Grid:
         """The rows and columns of patches."""
         return self.model.grid
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {"labels": dict(self.labels)}
+
+    @property
+    def preprocessors(self) -> Mapping[str, Any]:
+        return {"image_processor": self._pixels.processor}
 
     def is_one(self, given: Any) -> bool:
         return is_image(given)
@@ -189,7 +200,7 @@ class Image(Classifier):
         one = min(1, count - 1)
         single = torch.zeros_like(noise)
         single[one] = noise[one]
-        with torch.no_grad():
+        with untouched(self.model), torch.no_grad():
             given = self._inputs(torch.stack([torch.zeros_like(noise), noise, single]))
             states = self.model.states(**given)
         if states is None or states.dim() != 3 or states.shape[1] < count:
@@ -236,25 +247,20 @@ def load_image(
 
     With labels, a model that compares images with texts is loaded as such. `options` go to transformers.
     """
-    import transformers
-
     pillow()  # first: without it transformers does not say which extra to install
-    with quiet_loading():
-        config = transformers.AutoConfig.from_pretrained(source, **options)
-        compares = labels is not None and not any("Classification" in one for one in config.architectures or ())
-        kinds: tuple[Any, Any] = (transformers.AutoImageProcessor, transformers.AutoModelForImageClassification)
-        if compares:
-            kinds = (transformers.AutoProcessor, transformers.AutoModelForZeroShotImageClassification)
-        processor = kinds[0].from_pretrained(source, **options)
-        model, report = kinds[1].from_pretrained(
-            source, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **options
-        )
-    if missing := sorted(report["missing_keys"]):
-        raise Error(
-            f"model={name or source!r} is no image classifier: its file has no weights for {', '.join(missing[:3])}. "
-            "Fine-tune it for classification first; one that compares images with texts needs labels=[...]."
-        )
-    return Image(model, processor, labels, name or source, head=head)
+    shown = name or source
+    with reading(f"model={shown!r}", "give the folder or the name of an image model."):
+        config = config_of(source, options)
+        compares = labels is not None and not any("Classification" in str(one) for one in config.architectures or ())
+        processor = part_of("AutoProcessor" if compares else "AutoImageProcessor", source, options)
+        auto = "AutoModelForZeroShotImageClassification" if compares else "AutoModelForImageClassification"
+        model, missing = model_of(auto, source, options, config)
+        if missing:
+            raise Error(
+                f"model={shown!r} is no image classifier: its file has no weights for {', '.join(missing[:3])}. "
+                "Fine-tune it for classification first; one that compares images with texts needs labels=[...]."
+            )
+        return Image(model, processor, labels, shown, head=head)
 
 
 def _checked(labels: Any, classes: int | None, name: str) -> list[str] | None:
@@ -293,10 +299,13 @@ def _tokens(model: nn.Module, tokenizer: Any, labels: Sequence[str], name: str) 
 
 def _folder(given: str | Path) -> Labelled:
     """Return the images of a folder: in a folder for each label, or without labels."""
-    folder = Path(given).expanduser()
-    if not folder.is_dir():
+    folder = expanded(given)
+    if not os.path.isdir(folder):
         raise Error(f"data={str(given)!r} is no folder: give one that has a folder of images for each label.")
-    alone, sorted_out = _images(folder), [(one, path) for one in sorted(folder.iterdir()) for path in _images(one)]
+    try:
+        alone, sorted_out = _images(folder), [(one, path) for one in sorted(folder.iterdir()) for path in _images(one)]
+    except OSError as error:
+        raise Error(f"data={str(given)!r} cannot be read: {reason(error)}. Name another folder.") from None
     if alone and sorted_out:
         raise Error(
             f"data={str(given)!r} has {len(alone)} images of its own beside folders of images: put each into the "
@@ -309,6 +318,6 @@ def _folder(given: str | Path) -> Labelled:
 
 
 def _images(folder: Path) -> list[Path]:
-    if not folder.is_dir() or folder.name.startswith("."):
+    if not os.path.isdir(folder) or folder.name.startswith("."):
         return []
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and not path.name.startswith("."))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import Error
 from ..inputs import parameters_of
+from ..untouched import untouched
 from .reading import Answer, Reading
 
 FINEST, COARSEST = 32, 7
@@ -144,7 +145,7 @@ class Comparison(Patches):
 
     def __init__(self, network: nn.Module, grid: Grid, labels: Sequence[str], tokens: dict[str, Tensor]) -> None:
         super().__init__(network, grid, labels)
-        with torch.no_grad():
+        with untouched(network), torch.no_grad():
             texts = _features(network.get_text_features(**tokens))  # type: ignore[operator]
         self.register_buffer("texts", texts / texts.norm(dim=-1, keepdim=True), persistent=False)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._util.files import expanded
+from .._util.pictures import opened
 from ..errors import Error
 from ..quiet import quiet_loading
 
@@ -52,7 +57,8 @@ def read_image(given: Any, channels: int) -> tuple[Image, str]:
     elif isinstance(given, library.Image.Image):
         own = getattr(given, "filename", "")  # of what Image.open returned
         name = Path(own).name if own else "image"
-        image = _upright(given, name)
+        with _whole(name):  # it may not be read yet
+            image = _upright(given, name)
     elif isinstance(given, Tensor):
         raise Error(
             f"The image is a tensor of shape {tuple(given.shape)}: give {_TAKES}. Numbers that are prepared already go "
@@ -64,18 +70,23 @@ def read_image(given: Any, channels: int) -> tuple[Image, str]:
 
 
 def _from_file(given: str | Path) -> Image:
-    library, path = pillow(), Path(given).expanduser()
-    if not str(given) or not path.is_file():
+    path = expanded(given)
+    if not str(given) or not os.path.isfile(path):
         raise Error(f"image={str(given)!r} is no file: give {_TAKES}.")
-    broken = (OSError, SyntaxError, ValueError, library.Image.DecompressionBombError)
+    with _whole(str(given)), opened(path, f"image={str(given)!r}") as image:
+        return _upright(image, path.name)
+
+
+@contextmanager
+def _whole(name: str) -> Iterator[None]:
+    """Raise an `Error` for an image that cannot be read, whatever Pillow finds."""
     try:
-        with library.Image.open(path) as image:
-            return _upright(image, path.name)
-    except broken as error:
-        reason = " ".join(str(error).split())[:120]
-        raise Error(
-            f"{str(given)!r} cannot be read as an image ({reason}): give a whole PNG, JPEG or the like."
-        ) from None
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        raise Error(f"{name!r} cannot be read as an image ({reason}): give a whole PNG, JPEG or the like.") from None
 
 
 def _upright(image: Image, name: str) -> Image:
@@ -161,11 +172,8 @@ class Pixels:
 
     def numbers(self, image: Image, name: str) -> Tensor:
         """Return an image as the network takes it, channels x height x width."""
-        try:
+        with self._preparing(name):
             found = torch.as_tensor(self.processor(images=image, return_tensors="pt")["pixel_values"][0])
-        except (TypeError, ValueError, KeyError) as error:
-            reason = " ".join(str(error).split())[:160]
-            raise Error(f"{type(self.processor).__name__} could not prepare {name!r}: {reason}.") from None
         if found.dim() != 3 or found.shape[0] != self.channels:
             raise Error(
                 f"{type(self.processor).__name__} made {tuple(found.shape)} of {name!r}, the model takes "
@@ -176,16 +184,26 @@ class Pixels:
     def shown(self, numbers: Tensor) -> np.ndarray:
         """Return the bytes that such numbers stand for, height x width (x 3)."""
         found = numbers.double()
-        if getattr(self.processor, "do_normalize", False):
-            mean, deviation = (
-                torch.tensor(getattr(self.processor, name), dtype=torch.float64).reshape(-1, 1, 1)
-                for name in ("image_mean", "image_std")
-            )
-            found = found * deviation + mean
-        if getattr(self.processor, "do_rescale", False):
-            found = found / self.processor.rescale_factor
+        with self._preparing("an image, back to bytes"):
+            if getattr(self.processor, "do_normalize", False):
+                mean, deviation = (
+                    torch.tensor(getattr(self.processor, name), dtype=torch.float64).reshape(-1, 1, 1)
+                    for name in ("image_mean", "image_std")
+                )
+                found = found * deviation + mean
+            if getattr(self.processor, "do_rescale", False):
+                found = found / self.processor.rescale_factor
         array = found.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
         return array[:, :, 0] if self.channels == 1 else array
+
+    @contextmanager
+    def _preparing(self, name: str) -> Iterator[None]:
+        """Raise an `Error` for whatever a processor of unfit settings runs into."""
+        try:
+            yield
+        except Exception as error:
+            reason = f"{' '.join(str(error).split())[:160]} ({type(error).__name__})"
+            raise Error(f"{type(self.processor).__name__} could not prepare {name!r}: {reason}.") from None
 
 
 def _usual(channels: int, size: tuple[int, int]) -> Any:

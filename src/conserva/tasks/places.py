@@ -76,7 +76,7 @@ class TextAtPlace(Text):
         head: str | None = None,
     ) -> None:
         super().__init__(model, tokenizer, name, head=head)
-        self.model = AtPlace(model).eval()
+        self.model = AtPlace(model)
 
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
         """Put texts side by side, padded on the right to the longest, each with the token at which it is read."""

@@ -161,11 +161,9 @@ def _way(content: str) -> str:
 
 
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> str:
-    from jinja2 import TemplateError
-
     try:
         plain = [dict(one) for one in messages]
         return str(tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
-    except TemplateError as error:
+    except Exception as error:  # whatever a template of anyone's runs into
         roles = ", ".join(str(one["role"]) for one in messages)
-        raise Error(f"The chat template refuses messages of {roles}: {error}.") from None
+        raise Error(f"The chat template refuses messages of {roles}: {error} ({type(error).__name__}).") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
@@ -149,7 +149,11 @@ class Question(Text):
             )
         self.part = part
         self.typed = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in parameters_of(model)
-        self.model = Spans(model, part, self.longest).eval()
+        self.model = Spans(model, part, self.longest)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return {"part": self.part}
 
     @property
     def longest(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import Error
 from ..inputs import parameters_of
 
 
@@ -30,7 +31,9 @@ class Reading(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        refuse_training(network)
         self.network = network
+        self.training = False
 
     @property
     def config(self) -> Any:
@@ -49,6 +52,14 @@ class Reading(nn.Module):
         """Return the scores together with the states that the network reported."""
         parts = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
         return Answer(logits, **{part: getattr(output, part, None) for part in parts})
+
+
+def refuse_training(model: nn.Module) -> None:
+    """Raise if a model, or a part of it, is in training mode."""
+    for name, module in model.named_modules():
+        if module.training:
+            what = f"Module {name!r}" if name else "The model"
+            raise Error(f"{what} is in training mode, where dropout makes answers random: call model.eval() first.")
 
 
 def each_at_its_place(scores: Tensor, places: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..datasets import Labelled
 from ..errors import Error
 from ..quiet import quiet_loading
+from ..untouched import untouched
 from .given import refuse_halves, words_in
 from .masking import TextRows, mask_of, masked
 from .output_heads import SINGLE_LABEL
@@ -23,7 +24,7 @@ from .reading import Answer, Reading, each_at_its_place
 from .task import Encoded
 from .text import Text
 from .vocabulary import Vocabulary
-from .writer import Writer, greedy
+from .writer import Writer, greedy, interruptible
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -336,9 +337,10 @@ class Seq2Seq(Writer):
         given = {**self.network_source(inputs), "decoder_input_ids": inputs["decoder_input_ids"]}
         # As all networks generate: Whisper's own way cuts recordings up and chooses among several answers.
         generate: Any = GenerationMixin.generate
-        with quiet_loading(), warnings.catch_warnings():
+        with untouched(self.network), quiet_loading(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings for beams and sampling, which other generations use
-            found = generate(self.network, generation_config=greedy(self.network, room), **given)
+            settings = greedy(self.network, room)
+            found = generate(self.network, generation_config=settings, stopping_criteria=[interruptible], **given)
         written: list[int] = found[0, so_far:].tolist()
         return written[:tokens]
 

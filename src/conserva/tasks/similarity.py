@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,15 @@ class Similarity(Task):
         self.text = Text(model, tokenizer, head=SINGLE_LABEL.name)
         super().__init__(Alike(model, pooling, score), name)
         self.score = score
+
+    @property
+    def preprocessors(self) -> Mapping[str, Any]:
+        return self.text.preprocessors
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        assert isinstance(self.model, Alike)
+        return {"pooling": self.model.pooling, "score": self.score}
 
     @property
     def labels(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,8 @@ class Speech(Seq2Seq):
         tokenizer: PreTrainedTokenizerBase,
         name: str | None = None,
     ) -> None:
-        missing = [one for one in _EXTRACTOR if not isinstance(getattr(feature_extractor, one, None), int)]
+        told = {one: getattr(feature_extractor, one, None) for one in _EXTRACTOR}
+        missing = [one for one, value in told.items() if not isinstance(value, int) or value < 1]
         if not callable(feature_extractor) or missing:
             raise Error(
                 f"feature_extractor={type(feature_extractor).__name__} is none like Whisper's: it does not tell "
@@ -138,6 +139,10 @@ class Speech(Seq2Seq):
                 f"The feature extractor makes {made[0]} x {made[1]} numbers, {self.name} takes {bins} x {frames}: give "
                 "the one that the model was trained with."
             )
+
+    @property
+    def preprocessors(self) -> Mapping[str, Any]:
+        return {**super().preprocessors, "feature_extractor": self.extractor}
 
     def _read_through(self, model: nn.Module) -> NextSpokenToken:
         return NextSpokenToken(model, self.extractor.feature_size, self.extractor.nb_max_frames)
@@ -165,8 +170,13 @@ class Speech(Seq2Seq):
                 f"{audio.name} is {audio.seconds:.1f} s long, {self.name} takes {most / audio.rate:.1f} s: shorten it, "
                 "or let it be cut with truncate=True (--truncate)."
             )
-        found = self.extractor(audio.samples[:most], sampling_rate=audio.rate, return_tensors="np")
-        return self._windows(audio, found["input_features"][0])
+        try:
+            found = self.extractor(audio.samples[:most], sampling_rate=audio.rate, return_tensors="np")
+            spectrogram = np.asarray(found["input_features"][0])
+        except Exception as error:  # whatever an extractor of unfit settings runs into
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            raise Error(f"{type(self.extractor).__name__} could not prepare {audio.name}: {reason}.") from None
+        return self._windows(audio, spectrogram)
 
     def _windows(self, audio: Audio, spectrogram: np.ndarray) -> EncodedAudio:
         """Cut a spectrogram of bins x frames into windows, the last of them filled up with zeros."""

@@ -12,6 +12,7 @@ import torch
 from ..batches import budget, by_length
 from ..datasets import Labelled
 from ..errors import Error
+from ..untouched import untouched
 from .encoded_text import EncodedText
 from .given import inputs_of
 from .places import EncodedAtPlace, TextAtPlace
@@ -90,7 +91,7 @@ class Tokens(TextAtPlace):
         for rows in by_length([len(one) for one in encoded], budget(None, self.model)):
             group = [encoded[i] for i in rows]
             inputs = super(TextAtPlace, self).batch(group)
-            with torch.inference_mode():
+            with untouched(self.network), torch.inference_mode():
                 found = self.network(**inputs).logits.argmax(-1).tolist()
             for i, one, labels in zip(rows, group, found, strict=True):
                 places[i] = self._notable(one, labels)

@@ -17,7 +17,7 @@ from ..errors import Error, NotApplicable
 from ..fingerprint import fingerprint
 from ..targets import labels_of
 from .output_heads import SINGLE_LABEL, OutputHead
-from .reading import Reading
+from .reading import Reading, refuse_training
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,7 +98,8 @@ class Task(ABC):
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
             raise Error(f"model={model!r} is no torch.nn.Module.")
-        self.model = model.eval()
+        refuse_training(model)
+        self.model = model
         own = getattr(getattr(model, "config", None), "name_or_path", "")
         self.name = name or own or type(self.network).__name__
 
@@ -106,6 +107,17 @@ class Task(ABC):
     def fingerprint(self) -> str:
         """A hash of the weights: the same for the same model, wherever it was loaded from."""
         return fingerprint(self.network)
+
+    @property
+    def preprocessors(self) -> Mapping[str, Any]:
+        """What turns inputs into numbers before the model sees them, by name."""
+        tokenizer = getattr(self, "tokenizer", None)
+        return {} if tokenizer is None else {"tokenizer": tokenizer}
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The settings of the task itself that decide its numbers."""
+        return {}
 
     @property
     def network(self) -> nn.Module:

@@ -15,6 +15,7 @@ from ..datasets import Labelled, read_labelled
 from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..errors import Error
 from ..inputs import parameters_of
+from ..untouched import untouched
 from .classifier import Classifier
 from .encoded_text import EncodedText, EncodedTextPair, TypedRows
 from .given import refuse_halves
@@ -74,13 +75,13 @@ class Text(Classifier):
         self.tokenizer = tokenizer
         self._token_texts = _TokenTexts(tokenizer)
         if self.head is ORDINAL:
-            self.model = ClassScores(model, self._thresholds()).eval()
+            self.model = ClassScores(model, self._thresholds())
 
     def _thresholds(self) -> int:
         """Return how many logits the model gives: a configuration may count classes or thresholds."""
         device = next(self.model.parameters()).device
         asked = self.tokenizer("a", return_tensors="pt", return_token_type_ids=False).to(device)
-        with torch.no_grad():
+        with untouched(self.model), torch.no_grad():
             return int(self.model(**asked).logits.shape[-1])
 
     @property

@@ -6,6 +6,10 @@ import copy
 from abc import abstractmethod
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from ..interrupts import handle
 from .task import Task
 from .vocabulary import Vocabulary
 
@@ -16,6 +20,12 @@ def greedy(network: Any, tokens: int) -> Any:
     settings.update(max_new_tokens=tokens, num_beams=1, do_sample=False, num_return_sequences=1)
     settings.update(min_length=0, no_repeat_ngram_size=0, repetition_penalty=1.0, return_dict_in_generate=False)
     return settings
+
+
+def interruptible(ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
+    """Go on writing, unless an interrupt waits."""
+    handle()
+    return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
 
 class Writer(Task):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .._util.files import writing
 from ..datasets.graph_catalogue import BOTH, GraphDataset, graph_dataset
 from ..errors import Error
 from ..fingerprint import fingerprint
@@ -79,6 +80,7 @@ def train_graphs(
     }
     config = _config(data, settings["shape"])
     if (done := finished(out, settings)) is not None:
+        (out / STATE).unlink(missing_ok=True)  # which a process leaves that is killed at the very end
         return done
     from ..models.graphormer import Graphormer
 
@@ -94,7 +96,7 @@ def train_graphs(
     )
     kept = trainer.run(out, progress)
     tested = graph_measures(model, splits["test"], data.metric)
-    with quiet_loading():
+    with writing(out, f"out={str(out)!r}"), quiet_loading():
         model.save_pretrained(out)
     best = trainer.best_epoch()
     result = {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .._util.files import LARGEST_SETTINGS, read_text, write_text
+from .._util.text import to_json
 from ..errors import Error
-from ..schema import parsed
-from ..whole import whole_file
+from ..schema import Count, Share, read
 
 SCHEMA = "conserva/training/1"
 RESULT = "training.json"
@@ -30,21 +32,61 @@ def provenance(packages: Iterable[str] = ()) -> dict[str, str]:
     return {**{name: metadata.version(name) for name in names}, "python": platform.python_version()}
 
 
+@dataclass(frozen=True)
+class Training:
+    """What is written of a training; some of it of texts alone, or of graphs alone."""
+
+    dataset: str
+    seed: int
+    recipe: Mapping[str, Any]
+    count: Count | None
+    device: str
+    test_accuracy: Share
+    majority: Share
+    epochs: tuple[Mapping[str, Any], ...]
+    weights: str
+    trained_parameters: Count
+    provenance: Mapping[str, str]
+    best_epoch: Count | None
+    validation_accuracy: Share | None
+    texts: Mapping[str, Count] | None = None
+    as_released: bool | None = None
+    embeddings: str | None = None
+    embeddings_weights: str | None = None
+    embeddings_configuration: str | None = None
+    tokenizer: str | None = None
+    data: Mapping[str, str] | None = None
+    source: Mapping[str, str] | None = None
+    graphs: Mapping[str, Count] | None = None
+    metric: str | None = None
+    shape: Mapping[str, Any] | None = None
+    kept_epoch: Count | None = None
+    last_epoch: Count | None = None
+    validation_loss: float | None = None
+    test_loss: float | None = None
+    validation_roc_auc: Share | None = None
+    test_roc_auc: Share | None = None
+
+    def _flaws(self) -> Iterator[str]:
+        of_texts = ("texts", "as_released", "embeddings", "validation_accuracy", "best_epoch")
+        of_graphs = ("graphs", "metric", "shape", "kept_epoch", "last_epoch")
+        for name in of_texts if self.graphs is None else of_graphs:
+            if getattr(self, name) is None:
+                yield f"{name} is missing"
+
+
 def write_training(out: Path, result: Mapping[str, Any]) -> None:
     """Write what a training came to."""
-    with whole_file(out / RESULT) as half:
-        half.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(out / RESULT, to_json(result) + "\n")
 
 
 def read_training(out: Path) -> dict[str, Any]:
     """Return what a finished training wrote beside the weights."""
     path = out / RESULT
-    try:
-        return {"schema": SCHEMA, **parsed(path.read_text(encoding="utf-8"), SCHEMA, "result of a training")}
-    except OSError as error:
-        raise Error(f"{path} cannot be read: {error.strerror}.") from None
-    except Error:
-        raise Error(f"{path} is damaged: delete it and start anew.") from None
+    text = read_text(path, str(path), LARGEST_SETTINGS)
+    read(Training, text, SCHEMA, "result of a training", str(path), "Delete it and start anew.")
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def finished(out: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
+from .._util.files import writing
 from ..datasets import Dataset, dataset
-from ..errors import Error
-from ..fingerprint import fingerprint
+from ..fingerprint import configuration_of, fingerprint, hash_of, preprocessor_hash
 from ..loading import source_of
+from ..pretrained import UNTRUSTED, part_of, reading
 from ..quiet import quiet_loading
 from .batches import Batches
 from .measures import majority
@@ -76,34 +76,37 @@ def train(
         "device": torch.device(device).type,
     }
     if (done := finished(out, settings)) is not None:
+        (out / STATE).unlink(missing_ok=True)  # which a process leaves that is killed at the very end
         return done
-    from transformers import AutoTokenizer
-
     from ..models.attention_only import AttentionOnlyConfig, with_embeddings
 
     splits = {name: data.read(name, folder).take(count, seed) for name in ("train", "validation", "test")}
     quirks = AttentionOnlyConfig.quirks() if as_released else {}
-    with quiet_loading(), torch.random.fork_rng([]):
+    advice = "give the folder of a BERT with its tokenizer, or a name on the hub."
+    with reading(f"embeddings={str(embeddings)!r}", advice), torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)  # weights are drawn on the CPU: other devices' states stay
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(source_of(embeddings))
-            model = with_embeddings(source_of(embeddings), data.labels, **quirks)
-        except (OSError, ValueError, ImportError, SafetensorError) as error:
-            reason = " ".join(str(error).split())[:160]
-            raise Error(
-                f"embeddings={embeddings!r} could not be loaded: give the folder of a BERT with its tokenizer, or a "
-                f"name on the hub ({reason})."
-            ) from None
+        source = source_of(embeddings)
+        model = with_embeddings(source, data.labels, **quirks)
+        tokenizer = part_of("AutoTokenizer", source, UNTRUSTED)
     recipe = replace(recipe, tokens=min(recipe.tokens, model.config.max_position_embeddings))
     place = torch.device(device)
     model.to(place)  # type: ignore[arg-type]  # transformers wraps `to` without its type
     batches = {name: Batches.of(one, tokenizer, recipe.tokens, place) for name, one in splits.items()}
-    settings["embeddings_weights"] = fingerprint(model.embeddings)  # folders of one name may hold different BERTs
-    trainer = TextTrainer(model, recipe, batches["train"], batches["validation"], seed, settings)
+    # Folders of one name may hold different BERTs, and files of one name different texts.
+    versions = provenance()
+    settings |= {
+        "embeddings_weights": fingerprint(model.embeddings),
+        "embeddings_configuration": hash_of(configuration_of(model.config)),
+        "tokenizer": preprocessor_hash(tokenizer),
+        "data": {name: hash_of([one.texts, one.labels]) for name, one in splits.items()},
+    }
+    trainer = TextTrainer(
+        model, recipe, batches["train"], batches["validation"], seed, {**settings, "versions": versions}
+    )
     best = trainer.run(out, progress)
     accuracy, _ = measure(model, batches["test"])
     tokenizer.model_max_length = recipe.tokens
-    with quiet_loading():
+    with writing(out, f"out={str(out)!r}"), quiet_loading():
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
     result = {
@@ -118,7 +121,7 @@ def train(
         "best_epoch": best.epoch,
         "weights": fingerprint(model),
         "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "provenance": provenance(),
+        "provenance": versions,
     }
     write_training(out, result)
     (out / STATE).unlink()

@@ -16,13 +16,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .._util.files import exists, writing
 from ..errors import Error
-from ..whole import whole_file
 from .batches import Samples
+from .checkpoint import read_state, undamaged, write_state
 from .measures import measures, predicted
 from .recipe import Recipe
 
-STATE = "state.pt"
+STATE = "state.safetensors"
 MEASURED_TOKENS = 32768
 """Tokens in a batch when accuracy is measured."""
 
@@ -177,7 +178,8 @@ class Trainer(ABC, Generic[R]):
         return {name: copy.deepcopy(value) for name, value in self.model.state_dict().items() if name in trained}
 
     def _save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         state = {
             "settings": dict(self.settings),
             "model": self._weights(),
@@ -190,33 +192,30 @@ class Trainer(ABC, Generic[R]):
             "history": [vars(one) for one in self.history],
             **self._more_state(),
         }
-        with whole_file(path) as half:
-            torch.save(state, half)
+        write_state(path, state)
 
     def _resume(self, path: Path) -> None:
-        if not path.exists():
+        if not exists(path):
             return
-        try:
-            state = torch.load(path, map_location=self._device, weights_only=True)
+        state = read_state(path, self._device)
+        with undamaged(path):
             settings = state["settings"]
-        except Exception as error:  # torch raises what pickle, zip and itself find
-            raise Error(f"{path} is damaged ({type(error).__name__}): delete it and start anew.") from None
-        changed = [key for key, value in self.settings.items() if settings.get(key) != value]
-        if changed:
-            raise Error(
-                f"{path} belongs to another training: it differs in {', '.join(changed)}. Choose another folder, or "
-                "delete the file."
-            )
-        self.model.load_state_dict(state["model"], strict=False)
-        self._kept = state["kept"]
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._schedule.load_state_dict(state["schedule"])
-        self._shuffle.set_state(state["shuffle"].cpu())
-        torch.set_rng_state(state["random"].cpu())
-        if state["random_cuda"] is not None and self._device.type == "cuda":
-            torch.cuda.set_rng_state(state["random_cuda"].cpu(), self._device)
-        self.history = [Epoch(**one) for one in state["history"]]
-        self._take_state(state)
+            changed = [key for key, value in self.settings.items() if settings.get(key) != value]
+            if changed:
+                raise Error(
+                    f"{path} belongs to another training: it differs in {', '.join(changed)}. Choose another folder, "
+                    "or delete the file."
+                )
+            self.model.load_state_dict(state["model"], strict=False)
+            self._kept = state["kept"]
+            self._optimizer.load_state_dict(state["optimizer"])
+            self._schedule.load_state_dict(state["schedule"])
+            self._shuffle.set_state(state["shuffle"].cpu())
+            torch.set_rng_state(state["random"].cpu())
+            if state["random_cuda"] is not None and self._device.type == "cuda":
+                torch.cuda.set_rng_state(state["random_cuda"].cpu(), self._device)
+            self.history = [Epoch(**one) for one in state["history"]]
+            self._take_state(state)
 
 
 @contextlib.contextmanager

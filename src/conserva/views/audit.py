@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
+from .._util.text import displayed
 from ..auditing.result import Audit, Component, Head, Norm
 from ..coverage import Meeting
 from ..errors import Error
@@ -195,6 +196,7 @@ def some(audits: Sequence[Audit]) -> Sequence[Audit]:
 def show(audit: Audit, console: Console | None = None, most: int = 12) -> None:
     """Print an audit: the books, where they leak, what the propositions say, and what met which rule."""
     console = console or Console()
+    audit = displayed(audit)
     console.print(Line(headline(audit), style="bold"))
     console.print(_bar(audit, console))
     console.print(Line(ledger_line(audit), style="dim"))
@@ -210,7 +212,8 @@ def show(audit: Audit, console: Console | None = None, most: int = 12) -> None:
 def compare(audits: Sequence[Audit], console: Console | None = None) -> None:
     """Print several rule sets of one model side by side: the books, and the leaks by kind of operation."""
     console = console or Console()
-    console.print(Line(f"{subject(some(audits)[0])} · {samples(audits[0])}", style="bold"))
+    audits = displayed(some(audits))
+    console.print(Line(f"{subject(audits[0])} · {samples(audits[0])}", style="bold"))
     for title, (names, rows) in {"The books": books(audits), "Leaks by kind of operation": leaks(audits)}.items():
         cells = [tuple(row[i] for row in rows) for i in range(len(audits))]
         columns = [Column(one.rules, part) for one, part in zip(audits, cells, strict=True)]

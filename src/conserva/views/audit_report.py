@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
+from .._util.text import displayed
 from ..auditing.result import Audit
 from .audit import (
     BROKEN,
@@ -74,7 +75,8 @@ MEANINGS = {
 
 def report(audits: Sequence[Audit]) -> str:
     """Return audits of one model as a whole page: summary, books, waterfall, leaks, propositions, coverage."""
-    first = some(audits)[0]
+    audits = displayed(some(audits))
+    first = audits[0]
     sections = {
         "The books": _books(audits),
         "From the output to the inputs": _figure(waterfall_svg(audits), waterfall_caption(audits)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from unicodedata import category
 
+from .._util.text import printable
 from ..bias_study.result import BiasStudy, Mention
 from .audit import middle
 
@@ -27,8 +27,8 @@ class Excerpt:
 def excerpt(study: BiasStudy, mention: Mention, room: int = ROOM) -> Excerpt:
     """Return a mention in its sentence; of a long one, what stands around the mention."""
     text = study.sentences[mention.text]
-    name = middle(clean(text[mention.start : mention.end]), room)
-    before, after = clean(text[: mention.start]), clean(text[mention.end :])
+    name = middle(printable(text[mention.start : mention.end]), room)
+    before, after = printable(text[: mention.start]), printable(text[mention.end :])
     if len(before) + len(name) + len(after) > room:
         left = max(0, room - len(name))
         head = min(len(before), max(left // 2, left - len(after)))
@@ -43,11 +43,6 @@ def _end(text: str, room: int) -> str:
     kept = text[len(text) - room :]
     _, space, rest = kept.partition(" ")
     return f"… {rest}" if space and rest.strip() else f"…{kept}"
-
-
-def clean(text: str) -> str:
-    """Return text for one line, without what would command a terminal."""
-    return "".join(" " if one.isspace() else "�" if category(one) == "Cc" else one for one in text)
 
 
 def extremes(study: BiasStudy, most: int) -> tuple[list[Excerpt], list[Excerpt]]:

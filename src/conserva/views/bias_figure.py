@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..bias_study.result import BiasStudy, Group
-from .bias_wording import classes, counted, headline
+from .bias_wording import classes, counted, gated, headline
+from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, hexadecimal
 from .curves import INK, NOTE, _caption, _dress, _embedded, _figure
-from .figure import _shown
 from .table import interval
 
 if TYPE_CHECKING:
@@ -67,15 +67,19 @@ def _nice(width: float) -> float:
     return next(step * power for step in (1, 1.25, 2, 2.5, 4, 5, 10) if step * power >= width * (1 - 1e-9))
 
 
+@drawing()
 def draw_histograms(study: BiasStudy, path: str | Path) -> None:
     """Draw the relevance of the mentions of each group on one axis, with the groups' means, and save it."""
+    study = gated(study)
     figure = _histograms(study)
     _caption(figure, histograms_caption(study))
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def histograms_svg(study: BiasStudy, prefix: str = "histograms-") -> str:
     """Return the figure of `draw_histograms` as SVG to stand in a page; the caption is the page's to write."""
+    study = gated(study)
     means = "; ".join(f"{one.name}: mean {interval(one.mean)}" for one in study.groups)
     return _embedded(_histograms(study), f"Histograms of the relevance of mentions. {means}", prefix)
 
@@ -100,7 +104,7 @@ def _histograms(study: BiasStudy) -> Figure:
     highest = max((share for values in found.values() for share in shared.shares(values)), default=1.0) or 1.0
     for axes, group in zip(panels, groups, strict=False):
         _panel(axes, group, shared, shared.shares(found[group.name]), highest)
-    panels[-1].set_xlabel(f"relevance for {_shown(classes(study)[0])}, in logits", fontsize=8, color=INK)
+    panels[-1].set_xlabel(f"relevance for {classes(study)[0]}, in logits", fontsize=8, color=INK)
     return figure
 
 
@@ -129,7 +133,7 @@ def _panel(axes: Axes, group: Group, shared: Bins, shares: Sequence[float], high
     axes.set_ylim(0, 1.36 * highest)
     axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-    title = f"{_shown(group.name)}\N{EN SPACE}"
+    title = f"{group.name}\N{EN SPACE}"
     axes.set_title(title, loc="left", fontsize=9, color=INK, weight="bold", pad=3)
     said = f"mean {interval(group.mean)} · {counted(group.mentions, 'mention')} of {counted(group.entities, 'word')}"
     axes.set_title(said, loc="right", fontsize=7.5, color=NOTE, pad=3)

@@ -17,6 +17,7 @@ from .bias_wording import (
     counted,
     difference_cells,
     entity_cells,
+    gated,
     group_cells,
     headline,
     left_out,
@@ -99,6 +100,7 @@ MEANINGS = {
 
 def page(study: BiasStudy) -> str:
     """Return a study as a whole page: what it says, the figure, all tables, sentences, and how to read them."""
+    study = gated(study)
     sections = {
         "Histograms": _figure(histograms_svg(study), histograms_caption(study)) if study.mentions else "",
         "Groups": _groups(study),
@@ -221,7 +223,9 @@ def _table(note: str, titles: Sequence[str], rows: Cells, drawn: Sequence[Interv
     lines = []
     for i, (name, *cells) in enumerate(rows):
         flagged = ' class="flagged"' if outcome and cells[-1] == "flagged" else ""
-        body = "".join(f"<td{_kind(kind)}>{_cell(cell)}</td>" for cell, kind in zip(cells, kinds[1:], strict=True))
+        body = "".join(
+            f"<td{_kind(kind)}>{_cell(cell, kind)}</td>" for cell, kind in zip(cells, kinds[1:], strict=True)
+        )
         body += _reach(drawn[i], reach) if drawn else ""
         lines.append(f'<tr{flagged}><th scope="row" dir="auto">{escape(name)}</th>{body}</tr>')
     inner = "\n".join(lines)
@@ -234,10 +238,11 @@ def _kind(kind: str) -> str:
     return f' class="{kind}"' if kind else ""
 
 
-def _cell(text: str) -> str:
+def _cell(text: str, kind: str) -> str:
     """Return a cell; the limits of an interval are grey."""
     mean, bracket, limits = text.partition(" [")
-    return f'{escape(mean)} <span class="low">[{escape(limits)}</span>' if bracket else escape(text)
+    is_interval = bracket and kind != "word name"
+    return f'{escape(mean)} <span class="low">[{escape(limits)}</span>' if is_interval else escape(text)
 
 
 def _reach(one: Interval, reach: float) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text as Line
 
 from ..bias_study.result import BiasStudy, Difference, Entity, Naive
 from .audit import _grid, _title
-from .bias_excerpts import Excerpt, clean, extremes
+from .bias_excerpts import Excerpt, extremes
 from .bias_wording import (
     NAMED,
     Cells,
@@ -22,6 +22,7 @@ from .bias_wording import (
     excludes_zero,
     forward,
     from_to,
+    gated,
     group_cells,
     headline,
     left_out,
@@ -267,6 +268,7 @@ def _not_counted(study: BiasStudy) -> str:
 def show(study: BiasStudy, console: Console | None = None) -> None:
     """Print a study: what it says, groups, differences, words and sentences at both ends, counts and swaps."""
     console = console or Console()
+    study = gated(study)
     console.print(Line(headline(study), style="bold"))
     for text in sentences(study):
         console.print()
@@ -290,7 +292,7 @@ def show(study: BiasStudy, console: Console | None = None) -> None:
 
 
 def _print(console: Console, name: str, titles: Sequence[str], rows: Cells) -> None:
-    names, *columns = ([clean(row[i]).replace("not flagged", "") for row in rows] for i in range(len(titles) + 1))
+    names, *columns = ([row[i].replace("not flagged", "") for row in rows] for i in range(len(titles) + 1))
     found = [Column(title, tuple(cells)) for title, cells in zip(titles, columns, strict=True)]
     _grid(console, Column(name, tuple(names)), found)
 

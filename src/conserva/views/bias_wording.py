@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 
+from .._util.text import displayed
 from ..bias_study.result import BiasStudy, Difference, Entity, Swap
 from ..faithfulness.evaluation import Interval
 from .table import interval, short
@@ -17,6 +19,11 @@ NAMED = 5
 """How many words a sentence names."""
 
 Cells = list[tuple[str, ...]]
+
+
+def gated(study: BiasStudy) -> BiasStudy:
+    """Return a study that can be displayed, but for its sentences: mentions are cut out of these by place first."""
+    return replace(displayed(replace(study, sentences={})), sentences=study.sentences)
 
 
 def classes(study: BiasStudy) -> tuple[str, str]:

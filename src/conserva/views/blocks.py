@@ -55,7 +55,7 @@ def picture(one: Explanation, scale: float, console: Console) -> list[Renderable
         shown = superpixels(one, scale, console.width)
     table = Table.grid(padding=(0, 2))
     for node, score in [*top, *virtual_node(one)]:
-        table.add_row(node, scored("", score, scale, console))
+        table.add_row(Line(node), scored("", score, scale, console))
     return [shown, Line(f"{counted(one)}, the largest scores:", style="dim"), table]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from ..experiments.published import published_accuracy
@@ -27,7 +26,7 @@ def classifiers(results: Sequence[TextResult]) -> str:
         theirs = published_accuracy(one.dataset)
         rows.append(
             [
-                escape(one.title),
+                one.title,
                 str(len(one.labels)),
                 " / ".join(f"{one.texts[split]:,}" for split in ("train", "validation", "test")),
                 stacked(f"{one.evaluation.samples:,}", cut),
@@ -56,7 +55,7 @@ def trainings_tried(results: Sequence[TextResult], tried: Sequence[Mapping[str, 
             rate = f"{one['learning_rate']:g}"
             rows.append(
                 [
-                    escape(titles[one["dataset"]]),
+                    titles[one["dataset"]],
                     f"**{rate}**" if taken else rate,
                     f"{one['weight_decay']:g}",
                     f"{one['validation_accuracy']:.1%}",

@@ -11,9 +11,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Error
+from .._util.text import displayed
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, Evaluation, MethodResult
-from .figure import _shown
+from .canvas import drawing, new_figure, save_figure
 from .table import TITLES, headline, is_random, protocol_line, short
 
 if TYPE_CHECKING:
@@ -59,28 +59,34 @@ POINTS = 250
 """A scatter of more points looks the same, and makes a page heavy."""
 
 
+@drawing()
 def draw_curves(evaluation: Evaluation, path: str | Path) -> None:
     """Draw the activation and the pruning curve of every method, with 95 % bands, and save them."""
+    evaluation = displayed(evaluation)
     figure = _curves(evaluation)
     _caption(figure, curves_caption(evaluation))
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def draw_conservation(evaluation: Evaluation, path: str | Path) -> None:
     """Draw for every method the sum of its scores against the output, a point for each sample, and save it."""
+    evaluation = displayed(evaluation)
     figure = _scatters(evaluation)
     _caption(figure, conservation_caption(evaluation))
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def curves_svg(evaluation: Evaluation, prefix: str = "curves-") -> str:
     """Return the figure of `draw_curves` as SVG to stand in a page; the caption is the page's to write."""
-    return _embedded(_curves(evaluation), "Activation and pruning curves of every method", prefix)
+    return _embedded(_curves(displayed(evaluation)), "Activation and pruning curves of every method", prefix)
 
 
+@drawing()
 def conservation_svg(evaluation: Evaluation, prefix: str = "sums-") -> str:
     """Return the figure of `draw_conservation` as SVG to stand in a page, likewise."""
-    return _embedded(_scatters(evaluation), "Sum of the scores against the output for every method", prefix)
+    return _embedded(_scatters(displayed(evaluation)), "Sum of the scores against the output for every method", prefix)
 
 
 def curves_caption(evaluation: Evaluation) -> str:
@@ -105,15 +111,8 @@ def conservation_caption(evaluation: Evaluation) -> str:
 
 
 def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Error("A picture needs matplotlib: pip install 'conserva[figures]'.") from None
-
-    figure = Figure(figsize=(width, height), dpi=200)
+    figure = new_figure(width, height)
     figure.set_layout_engine("constrained", **PADS)
-    FigureCanvasAgg(figure)
     return figure
 
 
@@ -124,7 +123,7 @@ def _caption(figure: Figure, text: str) -> None:
     more = 0.14 * (lines.count("\n") + 1) + 0.12
     figure.set_size_inches(width, height + more)
     figure.set_layout_engine("constrained", rect=(0, more / (height + more), 1, height / (height + more)), **PADS)
-    figure.text(0.1 / width, 0.06 / height, _shown(lines), fontsize=7, color=NOTE, va="bottom", linespacing=1.35)
+    figure.text(0.1 / width, 0.06 / height, lines, fontsize=7, color=NOTE, va="bottom", linespacing=1.35)
 
 
 def _lines(methods: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
@@ -157,7 +156,7 @@ def _curves(evaluation: Evaluation) -> Figure:
             key=lambda one: float(getattr(one, metric).mean),
             reverse=True,  # in both panels the key runs as the lines lie: the highest first
         )
-        labels = [f"{short(getattr(one, metric).mean)}\N{EN SPACE}{_shown(one.method)}" for one in order]
+        labels = [f"{short(getattr(one, metric).mean)}\N{EN SPACE}{one.method}" for one in order]
         _plot(axes, name, order, looks, labels)
         _legend(axes, f"{TITLES[metric]}, {'higher' if HIGHER_IS_BETTER[metric] else 'lower'} is better", order)
     return figure
@@ -233,7 +232,7 @@ def _scatters(evaluation: Evaluation) -> Figure:
 
 
 def _scatter(axes: Axes, one: MethodResult, limits: tuple[float, float], colour: str) -> None:
-    _points(axes, one, colour, _shown(one.method))
+    _points(axes, one, colour, one.method)
     axes.set_xlim(limits)
     if _on_scale(one):
         axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=1)
@@ -275,9 +274,9 @@ def _embedded(figure: Figure, label: str, prefix: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     svg = buffer.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    # The size goes, so that the page decides it; what else is changed stands in tags, never in a text.
-    svg = re.sub(r"<svg [^>]*>", f'<svg role="img" aria-label="{escape(label)}" viewBox="{_box(svg)}">', svg, count=1)
-    return re.sub(r"<\w[^>]*>", lambda tag: _tag(tag[0], prefix), svg)
+    # What is changed stands in tags, never in a text. The size goes, so that the page decides it.
+    start = f'<svg role="img" aria-label="{escape(label)}" viewBox="{_box(svg)}">'
+    return re.sub(r"<\w[^>]*>", lambda tag: start if tag[0].startswith("<svg ") else _tag(tag[0], prefix), svg)
 
 
 def _box(svg: str) -> str:

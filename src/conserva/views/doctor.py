@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .._util.text import displayed
 from ..doctor import Finding
 
 _MARKS = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("-", "dim")}
@@ -16,6 +17,7 @@ _MARKS = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("-", "dim
 def show(model: str, rules: str, findings: Sequence[Finding], console: Console | None = None) -> None:
     """Print one line for each check, and a verdict."""
     console = console or Console(highlight=False)
+    model, rules, findings = displayed((model, rules, findings))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for finding in findings:
         word, style = _MARKS[finding.passed]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Error
+from .._util.text import displayed
 from ..explanation import Explanation
+from .canvas import drawing, new_figure, save_figure
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .pictures import card, card_svg, gallery, gallery_drawing
-from .shapes import UNITS_PER_INCH, paint
+from .shapes import UNITS_PER_INCH, Drawing, paint
 from .wording import ENTRIES, caption, number, scale_line
 
 if TYPE_CHECKING:
@@ -23,10 +24,16 @@ def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
     """Draw explanations and save them; the ending of the name says as what. Texts stand one below the other; of graphs
     the methods stand beside each other, and the inputs one below the other.
     """
+    explanations = displayed(explanations)
     if any(one.picture is not None for one in explanations):
         _draw_pictures(explanations, Path(path))
-        return
-    figure = _figure(WIDTH, 1.0)
+    else:
+        _draw_texts(explanations, path)
+
+
+@drawing()
+def _draw_texts(explanations: Sequence[Explanation], path: str | Path) -> None:
+    figure = new_figure(WIDTH, 1.0)
     lines = [_lay_out(figure, one) for one in explanations]
     heights = [LINE * (len(rows) + 2.5) for rows in lines]
     figure.set_size_inches(WIDTH, sum(heights))
@@ -38,18 +45,7 @@ def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
         axes.axis("off")
         _draw_one(axes, one, rows)
         top -= share
-    figure.savefig(path)
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Error("A picture needs matplotlib: pip install 'conserva[figures]'.") from None
-    figure = Figure(figsize=(width, height), dpi=200)
-    FigureCanvasAgg(figure)
-    return figure
+    save_figure(figure, path)
 
 
 def _draw_pictures(explanations: Sequence[Explanation], path: Path) -> None:
@@ -57,13 +53,17 @@ def _draw_pictures(explanations: Sequence[Explanation], path: Path) -> None:
     if path.suffix == ".svg":
         path.write_text(card_svg(explanations[0]) if alone else gallery(explanations), encoding="utf-8")
         return
-    drawing = card(explanations[0]) if alone else gallery_drawing(explanations)
-    figure = _figure(drawing.width / UNITS_PER_INCH, drawing.height / UNITS_PER_INCH)
+    _paint(card(explanations[0]) if alone else gallery_drawing(explanations), path)
+
+
+@drawing()
+def _paint(drawn: Drawing, path: Path) -> None:
+    figure = new_figure(drawn.width / UNITS_PER_INCH, drawn.height / UNITS_PER_INCH)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+    axes.set(xlim=(0, drawn.width), ylim=(drawn.height, 0))
     axes.axis("off")
-    paint(drawing, axes)
-    figure.savefig(path)
+    paint(drawn, axes)
+    save_figure(figure, path)
 
 
 def _lay_out(figure: Any, one: Explanation) -> list[list[tuple[int, float, float]]]:
@@ -72,7 +72,7 @@ def _lay_out(figure: Any, one: Explanation) -> list[list[tuple[int, float, float
     rows: list[list[tuple[int, float, float]]] = [[]]
     x = 0.15
     for i, feature in enumerate(one.features):
-        text = figure.text(0, 0, _shown(feature), fontsize=10)
+        text = figure.text(0, 0, feature, fontsize=10)
         width = text.get_window_extent(renderer).width / figure.dpi + 0.14
         text.remove()
         if x + width > WIDTH - 0.15 and rows[-1]:
@@ -87,7 +87,7 @@ def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, f
     from matplotlib.patches import Rectangle
 
     scale = scale_of([one])
-    axes.text(0.15, LINE * 0.75, _shown(caption(one)), fontsize=9, weight="bold", va="bottom")
+    axes.text(0.15, LINE * 0.75, caption(one), fontsize=9, weight="bold", va="bottom")
     for line, row in enumerate(rows, start=1):
         for i, x, width in row:
             background = shade(one.scores[i], scale)
@@ -98,7 +98,7 @@ def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, f
             middle = (x + width / 2, LINE * (line + 0.42))
             axes.text(
                 *middle,
-                _shown(one.features[i]),
+                one.features[i],
                 fontsize=10,
                 ha="center",
                 va="center",
@@ -120,8 +120,3 @@ def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, f
             x, y + LINE * 0.2, label, fontsize=7.5, va="center", color=LEDGER[name] if name != "biases" else "#8a8a8a"
         )
         x += 1.12
-
-
-def _shown(text: str) -> str:
-    """Return text as matplotlib takes it literally: a dollar sign is no formula."""
-    return text.replace("$", r"\$")

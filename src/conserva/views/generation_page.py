@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from .._util.text import displayed
 from ..explanation import Entries
-from ..generation import Generation, Step
+from ..generation_result import Generation, Step
 from . import html
 from .colours import AGAINST, DARK, FOR, LEDGER, LIGHT
 from .generation_script import SCRIPT, STYLE
@@ -23,6 +24,7 @@ DIGITS = 4
 
 def generation_page(generation: Generation) -> str:
     """Return a page that needs nothing from outside; its policy lets nothing run but its own script."""
+    generation = displayed(generation)
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = "style-src 'unsafe-inline'"
     page = html.PAGE.replace(policy, f"{policy}; script-src 'sha256-{digest}'")
@@ -78,7 +80,7 @@ def _blocks(generation: Generation) -> Iterator[str]:
 
 def _piece(generation: Generation, i: int) -> str:
     kinds = ["piece", *(["special"] if generation.special[i] else []), *(["written"] if i >= generation.start else [])]
-    text = escape(generation.features[i]).replace("\n", '<span class="newline" aria-hidden="true">↵</span>\n')
+    text = escape(generation.features[i]).replace("↵", '<span class="newline" aria-hidden="true">↵</span>\n')
     return (
         f'<span class="{" ".join(kinds)}" role="option" aria-selected="false" tabindex="-1" data-i="{i}">{text}</span>'
     )

@@ -55,7 +55,7 @@ const number = x => {
   return `${sign}${digits}e-${power.padStart(2, "0")}`;
 };
 const percent = x => `${(100 * x).toFixed(1)}%`;
-const quoted = token => `\u201c${token.replace(/\n/g, "\u21b5")}\u201d`;
+const quoted = token => `\u201c${token}\u201d`;
 const hexadecimal = colour => "#" + colour.map(c => c.toString(16).padStart(2, "0")).join("");
 const shade = (score, scale, ground) => {
   const share = Math.min(1, Math.abs(score) / scale), full = score > 0 ? data.for : data.against;

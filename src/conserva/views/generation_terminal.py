@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
+from .._util.text import displayed
 from ..errors import Error
-from ..generation import Generation
+from ..generation_result import Generation
 from .blocks import scored
 from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
 from .wording import number
@@ -25,6 +26,7 @@ NARROW = 72
 def show_generation(generation: Generation, console: Console | None = None, steps: Sequence[int] | None = None) -> None:
     """Print a generation, with the sources of all written tokens or of those whose numbers are given."""
     console = console or Console()
+    generation = displayed(generation)
     asked = range(len(generation.steps)) if steps is None else steps
     for step in asked:
         if not 0 <= step < len(generation.steps):
@@ -45,7 +47,9 @@ def _text(generation: Generation) -> list[Line]:
     for name, count in generation.sections or (("", len(generation.features)),):
         line = Line(f"{name}: " if name else "", style="dim")
         for i in range(first, first + count):
-            line.append(generation.features[i], style="bold not dim" if i >= generation.start else "")
+            line.append(
+                generation.features[i].replace("↵", "↵\n"), style="bold not dim" if i >= generation.start else ""
+            )
         lines.append(line)
         first += count
     return lines
@@ -60,7 +64,7 @@ def _table(generation: Generation, steps: Sequence[int], console: Console) -> Ta
     middle = titles.index("first token")
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
     for title in (*titles[:middle], "came from", *titles[middle:]):
-        table.add_column(title, justify="left" if title in ("token", "came from") else "right", no_wrap=True)
+        table.add_column(Line(title), justify="left" if title in ("token", "came from") else "right", no_wrap=True)
     for step, row in zip(steps, rows, strict=True):
         cells = [Line(one, style="bold" if title == "token" else "") for title, one in zip(titles, row, strict=True)]
         table.add_row(*cells[:middle], _sources(generation, step, room, console), *cells[middle:])

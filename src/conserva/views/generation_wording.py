@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..explanation import Sink
-from ..generation import Generation, Step
+from ..generation_result import Generation, Step
 from .wording import number
 
 NO_LEDGER = "no ledger: this method does not split the score"
@@ -20,7 +20,7 @@ def headline(generation: Generation) -> str:
 
 def shown(token: str) -> str:
     """Return a token as a name in a list: with its blanks to be seen where it has nothing else."""
-    return token.replace("\n", "↵").strip() or "␣" * len(token)
+    return token.strip() or "␣" * len(token)
 
 
 def strongest(generation: Generation, step: Step, many: int = FEW) -> list[tuple[str, float]]:

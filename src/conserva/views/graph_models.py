@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from ..experiments.graph_result import GraphResult, TrainedGraphormer
@@ -29,7 +28,7 @@ def models(results: Sequence[GraphResult]) -> str:
         kept = ", ".join(str(seed.kept_epoch) for seed in one.trained)
         rows.append(
             [
-                escape(one.title),
+                one.title,
                 str(len(one.labels)),
                 stacked(*(f"{SAID.get(split, split)} {count:,}" for split, count in one.graphs.items())),
                 stacked(f"{samples_of(one):,},", steps_of(one)),
@@ -72,8 +71,8 @@ def trainings_tried(results: Sequence[GraphResult], tried: Sequence[Mapping[str,
         changed = {**first.get("recipe", {}), **first.get("shape", {})}
         rows.append(
             [
-                escape(one.title),
-                f"**{escape(tag)}**" if first.get("taken") else escape(tag),
+                one.title,
+                f"**{tag}**" if first.get("taken") else tag,
                 ", ".join(f"`{key}` {_setting(value)}" for key, value in changed.items()) or NONE,
                 MEASURES[one.metric],
                 ", ".join(str(trial["seed"]) for trial in each),
@@ -139,4 +138,4 @@ def _values(values: Sequence[float | None]) -> str:
 def _setting(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else escape(str(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

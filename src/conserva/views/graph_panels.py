@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from .._util.text import displayed
 from ..experiments.findings import row_of
 from ..experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
 from ..experiments.graph_result import GraphResult
@@ -22,12 +23,14 @@ SUMS = {row.method: row.title for row in GRAPH_ROWS if row.method in ("gi", GRAP
 
 def draw_graph_curves(results: Sequence[GraphResult], path: str | Path) -> None:
     """Draw the activation and the pruning curves of every dataset under every masking, and save them."""
+    results = displayed(results)
     rows = [(one.title, one.evaluation) for one in columns(results)]
     draw_curve_rows(rows, LINES, graph_curves_caption(results), path)
 
 
 def draw_graph_books(results: Sequence[GraphResult], path: str | Path) -> None:
     """Draw the relevance of nodes and virtual node together against the logit, a point for each graph."""
+    results = displayed(results)
     rows = [(one.title, [_sums(one, rules) for rules in SUMS]) for one in results]
     draw_scatter_rows(rows, list(SUMS.values()), books_caption(results), path)
 

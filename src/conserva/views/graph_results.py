@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text as Line
 
+from .._util.files import write_text
+from .._util.text import displayed
 from ..experiments.findings import row_of
 from ..experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
 from ..experiments.graph_result import GraphResult
 from ..experiments.published import published, published_accuracy
+from ..saving import drawn
 from .classifiers import NONE
 from .figure import draw
 from .graph_columns import MASKINGS, MEASURES, TITLE_OF, Measured, columns, is_quick, name_of, samples_of, steps_of
@@ -28,6 +32,7 @@ from .table import TITLES, Column, _bare, _blocks, _table, heading, said, short
 def summary(results: Sequence[GraphResult], console: Console | None = None) -> None:
     """Print what the models reached and both tables; where a table is wider than the terminal, in several blocks."""
     console = console or Console()
+    results = displayed(results)
     marked = console.color_system is None  # such a terminal has no bold either
     if is_quick(results):
         console.print(Line(QUICK, style="bold"))
@@ -59,20 +64,20 @@ def summary(results: Sequence[GraphResult], console: Console | None = None) -> N
 def write(results: Sequence[GraphResult], out: Path) -> list[Path]:
     """Write the page, with what `notes.md` of the folder says, and its figures; return what was written."""
     out.mkdir(parents=True, exist_ok=True)
-    draw_graph_curves(results, out / CURVES)
-    draw_graph_books(results, out / CONSERVATION)
+    drawn(out / CURVES, lambda path: draw_graph_curves(results, path))
+    drawn(out / CONSERVATION, lambda path: draw_graph_books(results, path))
     shown = [one for one in results if one.examples]
     ours = [each for one in shown for each in one.examples if each.method == GRAPH_OURS]  # all would be megabytes
-    (out / EXAMPLES).write_text(examples_page(ours), encoding="utf-8")
+    write_text(out / EXAMPLES, examples_page(ours))
     for one in shown:
-        draw(one.examples, out / examples_name(one))
+        drawn(out / examples_name(one), partial(draw, one.examples))
     notes, tried = out / NOTES, out / TRIED
     text = page(
         results,
         notes.read_text(encoding="utf-8") if notes.exists() else "",
         json.loads(tried.read_text(encoding="utf-8")) if tried.exists() else (),
     )
-    (out / PAGE).write_text(text, encoding="utf-8")
+    write_text(out / PAGE, text)
     return [out / name for name in (PAGE, CURVES, CONSERVATION, EXAMPLES, *map(examples_name, shown))]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any
 
+from .._util.text import printable
 from ..experiments.findings import behind, published_share, row_of, share_of_random, spread
 from ..experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
 from ..experiments.graph_result import GraphResult
@@ -17,7 +17,7 @@ from .graph_columns import MASKINGS, TITLE_OF, Measured, columns, is_quick, name
 from .graph_discussion import graph_discussion
 from .graph_models import models, trainings_tried
 from .graph_panels import books_caption, graph_curves_caption
-from .markdown import listed, picture, stacked, table
+from .markdown import escaped, file_name, listed, picture, stacked, table
 from .results_page import QUICK, SOURCES, _interval, _number, _seeds_of, _words
 from .table import TITLES, heading, said
 
@@ -38,6 +38,8 @@ def page(results: Sequence[GraphResult], notes: str = "", tried: Sequence[Mappin
 
     `notes`, in Markdown, stand below what is to be read from the numbers; `tried` are trainings with other recipes.
     """
+    pictures = [examples_name(one) for one in results]
+    results, tried, notes = escaped(results), escaped(tried), printable(notes, keep="\n\t")
     discussed = "" if is_quick(results) else graph_discussion(results)
     sections = {
         "Models": "\n\n".join(part for part in (models(results), trainings_tried(results, tried)) if part),
@@ -48,7 +50,7 @@ def page(results: Sequence[GraphResult], notes: str = "", tried: Sequence[Mappin
         "Models differ": _seeds(results),
         "Where relevance goes": _books(results),
         "Curves": picture(CURVES, "Activation and pruning curves of every dataset", graph_curves_caption(results)),
-        "Examples": _examples(results),
+        "Examples": _examples(results, pictures),
         "How to run it again": _again(results),
     }
     body = "\n\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
@@ -57,7 +59,7 @@ def page(results: Sequence[GraphResult], notes: str = "", tried: Sequence[Mappin
 
 def examples_name(result: GraphResult) -> str:
     """Return the name of the picture of a dataset's examples."""
-    return f"{result.dataset}-examples.png"
+    return f"{file_name(result.dataset)}-examples.png"
 
 
 # What was run
@@ -144,7 +146,7 @@ def _shares(results: Sequence[GraphResult]) -> str:
 
 def _refused(results: Sequence[GraphResult]) -> str:
     found = [(one, *why) for one in columns(results) for why in one.evaluation.refused.items()]
-    return "\n".join(f"- {one.title}: `{method}` does not apply: {escape(why)}" for one, method, why in found)
+    return "\n".join(f"- {one.title}: `{method}` does not apply: {why}" for one, method, why in found)
 
 
 def _by_group(results: Sequence[GraphResult], cell: Cell, theirs: Theirs) -> str:
@@ -180,7 +182,7 @@ def _verdicts(results: Sequence[GraphResult]) -> str:
             found = one.verdict(metric)
             words = [NONE] * 4 if found is None else _words(found)
             gains = [_gain(one, metric, rival) for rival in RIVALS]
-            rows.append([escape(one.result.title), one.mask, TITLES[metric], *words, *gains])
+            rows.append([one.result.title, one.mask, TITLES[metric], *words, *gains])
     counts = (
         f"by {TITLES[metric]} in {sum(one.is_best(metric) for one in every)} of {len(every)}" for metric in METRICS
     )
@@ -214,7 +216,7 @@ def _seeds(results: Sequence[GraphResult]) -> str:
             cells = [_apart([found[method] for found in means.values() if method in found]) for method in EACH]
             below = behind(means, metric, GRAPH_OURS, "gi")
             holds = NONE if below is None else f"not on {_seeds_of(below)}" if below else "on every one"
-            rows.append([escape(one.result.title), one.mask, *cells, holds])
+            rows.append([one.result.title, one.mask, *cells, holds])
         parts.append(f"### {heading(metric)}\n{table(titles, rows, words=2)}")
     return "\n\n".join(parts)
 
@@ -231,7 +233,7 @@ def _books(results: Sequence[GraphResult]) -> str:
         "|biases|", "|gap|", "largest |gap|",
     )  # fmt: skip
     rows = [
-        [escape(one.title), TITLE_OF[each.rules]]
+        [one.title, TITLE_OF[each.rules]]
         + [_number(value) for value in (each.correlation, each.slope, each.correlation_without_biases, each.output)]
         + [_size(value) for value in (each.nodes, each.virtual, each.biases, each.gap, each.largest_gap)]
         for one in results
@@ -253,7 +255,7 @@ def _size(value: float) -> str:
     return f"{value:.0e}" if 0 < value < 0.0005 else _number(value)
 
 
-def _examples(results: Sequence[GraphResult]) -> str:
+def _examples(results: Sequence[GraphResult], names: Sequence[str]) -> str:
     shown = [one for one in results if one.examples]
     if not shown:
         return ""
@@ -264,7 +266,11 @@ def _examples(results: Sequence[GraphResult]) -> str:
         f"{shown[0].trained[0].seed}, by {methods}. Red for, blue against; every picture has its own scale. With each "
         f"node's number, by `{GRAPH_OURS}`: [{EXAMPLES}]({EXAMPLES})."
     )
-    pictures = [f"### {one.title}\n{picture(examples_name(one), f'Examples of {one.title}')}" for one in shown]
+    pictures = [
+        f"### {one.title}\n{picture(name, f'Examples of {one.title}')}"
+        for one, name in zip(results, names, strict=True)
+        if one.examples
+    ]
     return "\n\n".join([note, *pictures])
 
 

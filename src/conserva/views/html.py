@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import chain, islice
 
+from .._util.text import displayed
 from ..explanation import Explanation
 from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
 from .nodes import called, counted, strongest, virtual_node
@@ -63,19 +65,34 @@ PAGE = """<!doctype html>
 """
 
 
-def page(explanations: Sequence[Explanation], refused: Mapping[str, str] | None = None) -> str:
+def page(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> str:
     """Return a whole page, with why methods were refused. Its policy forbids it to load or run anything."""
-    title = escape(caption(explanations[0])) if explanations else "conserva"
-    return PAGE.format(title=title, body=fragment(explanations, refused))
+    return "".join(page_parts(explanations, refused))
 
 
-def fragment(explanations: Sequence[Explanation], refused: Mapping[str, str] | None = None) -> str:
+def page_parts(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yield a page part by part, as the explanations come: there may be more than memory holds."""
+    rest = iter(explanations)
+    first = list(islice(rest, 1))
+    title = escape(caption(displayed(first[0]))) if first else "conserva"
+    before, after = PAGE.format(title=title, body="\0").split("\0")
+    yield before
+    yield from _fragment_parts(chain(first, rest), refused)
+    yield after
+
+
+def fragment(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> str:
     """Return the part of a page that shows explanations, as notebooks take it."""
-    sections = [_section(one) for one in explanations]
-    for method, reason in (refused or {}).items():
-        sections.append(f'<section>\n<h2>{escape(method)}</h2>\n<p class="note">{escape(reason)}</p>\n</section>')
-    parts = "\n".join(sections)
-    return f'<style>{STYLE}</style>\n<div class="conserva">\n{parts}\n</div>'
+    return "".join(_fragment_parts(explanations, refused))
+
+
+def _fragment_parts(explanations: Iterable[Explanation], refused: Mapping[str, str] | None) -> Iterator[str]:
+    yield f'<style>{STYLE}</style>\n<div class="conserva">\n'
+    for one in explanations:
+        yield f"{_section(displayed(one))}\n"
+    for method, reason in displayed(refused or {}).items():
+        yield f'<section>\n<h2>{escape(method)}</h2>\n<p class="note">{escape(reason)}</p>\n</section>\n'
+    yield "</div>"
 
 
 def _section(one: Explanation) -> str:

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from html import escape
+from typing import TypeVar
+
+from .._util.text import mapped, printable
+
+Results = TypeVar("Results")
+
+_MARKS = re.compile(r"[\\`*|\[\]]")
+LONGEST = 50
+"""Letters of a text in the name of a file: four bytes each, and a system takes 255."""
+
+
+def escaped(results: Results) -> Results:
+    """Return results in which every string is plain text for Markdown: neither HTML, nor marks, nor a new line."""
+    return mapped(
+        results, lambda text: _MARKS.sub(lambda mark: f"&#{ord(mark[0])};", escape(printable(text), quote=False))
+    )
+
+
+def file_name(text: str) -> str:
+    """Return text as a part of a file's name: letters, digits, dots, dashes and underscores."""
+    return re.sub(r"[^\w.-]", "_", text)[:LONGEST]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._util.text import displayed
 from ..experiments.findings import row_of
 from ..experiments.plan import EXACT, GI, OURS, ROWS, Row
 from ..experiments.result import TextResult
 from ..faithfulness.evaluation import Evaluation, MethodResult
+from .canvas import drawing, save_figure
 from .curves import INK, NOTE, PANELS, POINTS, _caption, _dress, _figure, _lines, _plot, _points
-from .figure import _shown
 from .table import protocol_line
 
 if TYPE_CHECKING:
@@ -33,15 +34,18 @@ Scatters = tuple[str, Sequence[MethodResult | None]]
 
 def draw_all_curves(results: Sequence[TextResult], path: str | Path) -> None:
     """Draw the activation and the pruning curves of every dataset, with 95 % bands, and save them."""
+    results = displayed(results)
     draw_curve_rows([(one.title, one.evaluation) for one in results], LINES, curves_caption(results), path)
 
 
 def draw_all_conservation(results: Sequence[TextResult], path: str | Path) -> None:
     """Draw the sum of the scores against the output for every dataset, a point for each sample, and save it."""
+    results = displayed(results)
     rows = [(one.title, [_of(one.evaluation, row) for row in SUMS]) for one in results]
     draw_scatter_rows(rows, [row.title for row in SUMS], conservation_caption(results), path)
 
 
+@drawing()
 def draw_curve_rows(rows: Sequence[Curves], lines: Sequence[Row], caption: str, path: str | Path) -> None:
     """Draw activation and pruning curves, with 95 % bands, a row for each evaluation, and save them."""
     figure = _figure(7.6, 2.15 * len(rows) + 0.7)
@@ -63,9 +67,10 @@ def draw_curve_rows(rows: Sequence[Curves], lines: Sequence[Row], caption: str, 
         fontsize=8, handlelength=2.8, columnspacing=1.6, labelcolor=INK,
     )  # fmt: skip
     _caption(figure, caption)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def draw_scatter_rows(rows: Sequence[Scatters], titles: Sequence[str], caption: str, path: str | Path) -> None:
     """Draw sums of scores against outputs, a column for each title, and save them."""
     figure = _figure(2.3 * len(titles) + 0.3, 2.5 * len(rows) + 0.2)
@@ -77,7 +82,7 @@ def draw_scatter_rows(rows: Sequence[Scatters], titles: Sequence[str], caption: 
             _scatter(axes, name, one)
         _name_row(panels[0], title)
     _caption(figure, caption)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def curves_caption(results: Sequence[TextResult]) -> str:
@@ -124,7 +129,7 @@ def _of(evaluation: Evaluation, row: Row) -> MethodResult | None:
 def _name_row(axes: Axes, title: str) -> None:
     """Write a dataset's name left of its row."""
     axes.annotate(
-        _shown(title), xy=(0, 0.5), xycoords=axes.yaxis.label, xytext=(-6, 0), textcoords="offset points",
+        title, xy=(0, 0.5), xycoords=axes.yaxis.label, xytext=(-6, 0), textcoords="offset points",
         ha="right", va="center", rotation=90, fontsize=9.5, weight="bold", color=INK,
     )  # fmt: skip
 
@@ -133,10 +138,10 @@ def _scatter(axes: Axes, title: str, one: MethodResult | None) -> None:
     if one is None or not one.conservation.sums:
         axes.set_box_aspect(1)
         axes.set(xticks=[], yticks=[])
-        axes.set_title(_shown(title), fontsize=9, color=INK, pad=16)
+        axes.set_title(title, fontsize=9, color=INK, pad=16)
         axes.text(0.5, 0.5, "does not apply", transform=axes.transAxes, fontsize=7, color=NOTE, ha="center")
         return
-    _points(axes, one, str(_lines([one])[one.method]["color"]), _shown(title))
+    _points(axes, one, str(_lines([one])[one.method]["color"]), title)
     outputs, sums = one.conservation.outputs, one.conservation.sums
     for limit, values in ((axes.set_xlim, outputs), (axes.set_ylim, (*outputs, *sums))):
         room = 0.06 * (max(values) - min(values)) or 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from .._util.text import displayed
 from ..errors import Error
 from ..explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
@@ -33,6 +34,7 @@ _EDGE, _GAP, _LETTER = 16.0, 14.0, 0.6  # the last: the width of a letter, as a 
 
 def svg(explanation: Explanation, scale: float | None = None) -> str:
     """Return the picture of an explanation as SVG; the largest score is a full colour if no scale is given."""
+    explanation = displayed(explanation)
     return drawn(_coloured(explanation, scale or scale_of([explanation])), label(explanation))
 
 
@@ -53,6 +55,7 @@ def row_of_pictures(explanations: Sequence[Explanation]) -> str:
 
 def gallery(explanations: Sequence[Explanation]) -> str:
     """Return a row of pictures for each input, one below the other, as SVG; a method has the same place in all."""
+    explanations = displayed(explanations)
     return drawn(gallery_drawing(explanations), " ".join(label(one) for one in explanations))
 
 
@@ -143,6 +146,7 @@ def card(one: Explanation) -> Drawing:
 
 def card_svg(one: Explanation) -> str:
     """Return the same as SVG."""
+    one = displayed(one)
     return drawn(card(one), f"{label(one)} {scale_line(scale_of([one]))}. {ledger_line(one)}.")
 
 

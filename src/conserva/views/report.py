@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from .._util.text import displayed
 from ..faithfulness.evaluation import METRICS, Evaluation, Interval, MethodResult
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
 from .html import PAGE
@@ -105,6 +106,7 @@ WORDS = {"special": "special tokens go too", "eraser_percent": "percent of featu
 
 def report(evaluation: Evaluation) -> str:
     """Return an evaluation as a whole page: summary, table, figures, differences, and how to read them."""
+    evaluation = displayed(evaluation)
     sections = {
         "Results": _results(evaluation),
         "Curves": _figure(curves_svg(evaluation), curves_caption(evaluation)),

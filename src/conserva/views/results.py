@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text as Line
 
+from .._util.files import write_text
+from .._util.text import displayed
 from ..experiments.findings import row_of, verdict
 from ..experiments.plan import OURS, ROWS
 from ..experiments.published import published_accuracy
 from ..experiments.result import TextResult
+from ..saving import drawn
 from .classifiers import NONE
 from .figure import draw
 from .html import page as sentences_page
@@ -32,6 +36,7 @@ PAGE, CURVES, CONSERVATION, SENTENCES = "README.md", "curves.png", "conservation
 def summary(results: Sequence[TextResult], console: Console | None = None) -> None:
     """Print accuracies and both tables; where a table is wider than the terminal, in several blocks."""
     console = console or Console()
+    results = displayed(results)
     marked = console.color_system is None  # such a terminal has no bold either
     if any(one.provenance.get("quick") for one in results):
         console.print(Line(QUICK, style="bold"))
@@ -59,15 +64,14 @@ def write(results: Sequence[TextResult], out: Path) -> list[Path]:
     """Write the page, with what `notes.md` of the folder says, and its figures; return what was written."""
     out.mkdir(parents=True, exist_ok=True)
     notes = out / NOTES
-    draw_all_curves(results, out / CURVES)
-    draw_all_conservation(results, out / CONSERVATION)
+    drawn(out / CURVES, lambda path: draw_all_curves(results, path))
+    drawn(out / CONSERVATION, lambda path: draw_all_conservation(results, path))
     shown = [one for one in results if one.sentences]
-    (out / SENTENCES).write_text(sentences_page([each for one in shown for each in one.sentences]), encoding="utf-8")
+    write_text(out / SENTENCES, sentences_page([each for one in shown for each in one.sentences]))
     for one in shown:
-        draw(one.sentences, out / sentences_name(one))
+        drawn(out / sentences_name(one), partial(draw, one.sentences))
     tried = json.loads((out / TRIED).read_text(encoding="utf-8")) if (out / TRIED).exists() else ()
-    text = page(results, notes.read_text(encoding="utf-8") if notes.exists() else "", tried)
-    (out / PAGE).write_text(text, encoding="utf-8")
+    write_text(out / PAGE, page(results, notes.read_text(encoding="utf-8") if notes.exists() else "", tried))
     return [out / name for name in (PAGE, CURVES, CONSERVATION, SENTENCES, *map(sentences_name, shown))]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any
 
+from .._util.text import printable
 from ..experiments.findings import (
     Verdict,
     advantage,
@@ -24,7 +24,7 @@ from ..experiments.result import TextResult
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, Interval
 from .classifiers import NONE, classifiers, trainings_tried
 from .discussion import discussion
-from .markdown import listed, picture, stacked, table
+from .markdown import escaped, file_name, listed, picture, stacked, table
 from .panels import conservation_caption, curves_caption
 from .table import TITLES, _bare, heading, interval, said, short
 
@@ -54,6 +54,8 @@ def page(results: Sequence[TextResult], notes: str = "", tried: Sequence[Mapping
 
     `notes`, in Markdown, stand below what is to be read from the numbers; `tried` are trainings with other recipes.
     """
+    pictures = [sentences_name(one) for one in results]
+    results, tried, notes = escaped(results), escaped(tried), printable(notes, keep="\n\t")
     sections = {
         "Classifiers": "\n\n".join(part for part in (classifiers(results), trainings_tried(results, tried)) if part),
         "What to read from it": "\n\n".join(part for part in (_discussed(results), notes.strip()) if part),
@@ -64,7 +66,7 @@ def page(results: Sequence[TextResult], notes: str = "", tried: Sequence[Mapping
         "Where relevance goes": _conservation(results),
         "Classifiers differ": _seeds(results),
         "Curves": picture("curves.png", "Activation and pruning curves of every dataset", curves_caption(results)),
-        "Sentences": _sentences(results),
+        "Sentences": _sentences(results, pictures),
         "How to run it again": _again(results),
     }
     body = "\n\n".join(f"## {title}\n{text}" for title, text in sections.items() if text)
@@ -77,7 +79,7 @@ def _discussed(results: Sequence[TextResult]) -> str:
 
 def sentences_name(result: TextResult) -> str:
     """Return the name of the picture of a dataset's sentences."""
-    return f"sentences-{result.dataset}.png"
+    return f"sentences-{file_name(result.dataset)}.png"
 
 
 # What was run
@@ -156,7 +158,7 @@ def _shares(results: Sequence[TextResult]) -> str:
 
 def _refused(results: Sequence[TextResult]) -> str:
     found = [(one, method, why) for one in results for method, why in one.evaluation.refused.items()]
-    return "\n".join(f"- {one.title}: `{method}` does not apply: {escape(why)}" for one, method, why in found)
+    return "\n".join(f"- {one.title}: `{method}` does not apply: {why}" for one, method, why in found)
 
 
 # Who is best
@@ -175,7 +177,7 @@ def _verdicts(results: Sequence[TextResult]) -> str:
                 found = verdict(one.evaluation, metric)
                 best[metric] += found.best
                 words = _words(found)
-            rows.append([escape(one.title), TITLES[metric], *words, *gains])
+            rows.append([one.title, TITLES[metric], *words, *gains])
     count = ", ".join(f"by {TITLES[metric]} on {best[metric]} of {len(results)}" for metric in METRICS)
     note = (
         "Best is what beats each of the other methods of the paper, every paired 95 % interval leaving out 0: "
@@ -249,7 +251,7 @@ def _seeds(results: Sequence[TextResult]) -> str:
             cells.append(stacked(", ".join(map(_number, values)), apart) if values else NONE)
         below = not_ahead(one.trained, "auac", OURS, GI)
         order = NONE if below is None else f"not on {_seeds_of(below)}" if below else "on every one"
-        rows.append([escape(one.title), *cells, order])
+        rows.append([one.title, *cells, order])
     note = (
         "AUAC on each classifier alone, in the order of the seeds; ±: half of the distance between the largest and the "
         "smallest. The last column: on which classifiers the order of the two means holds."
@@ -257,7 +259,7 @@ def _seeds(results: Sequence[TextResult]) -> str:
     return f"{note}\n\n{table(titles, rows)}"
 
 
-def _sentences(results: Sequence[TextResult]) -> str:
+def _sentences(results: Sequence[TextResult], names: Sequence[str]) -> str:
     shown = [one for one in results if one.sentences]
     if not shown:
         return ""
@@ -270,7 +272,11 @@ def _sentences(results: Sequence[TextResult]) -> str:
         f"logit of the predicted class, on the classifier of seed {shown[0].trained[0].seed}, by {methods}. Red for, "
         "blue against; every explanation has its own scale. With each word's number: [sentences.html](sentences.html)."
     )
-    pictures = [f"### {one.title}\n{picture(sentences_name(one), f'Sentences of {one.title}')}" for one in shown]
+    pictures = [
+        f"### {one.title}\n{picture(name, f'Sentences of {one.title}')}"
+        for one, name in zip(results, names, strict=True)
+        if one.sentences
+    ]
     return "\n\n".join([note, *pictures])
 
 
@@ -328,10 +334,10 @@ def _by_group(results: Sequence[TextResult], cell: Cell) -> str:
     for group, title in GROUPS.items():
         lines.append([f"*{title}*", *("" for _ in results)])
         lines += [[row.title, *(cell(one, row) for one in results)] for row in ROWS if row.group == group]
-    return table(["method", *(escape(one.title) for one in results)], lines)
+    return table(["method", *(one.title for one in results)], lines)
 
 
 def _by_dataset(results: Sequence[TextResult], rows: Mapping[str, Row], cell: Cell) -> str:
     """Return a table with a row for each title, and a column for each dataset."""
     lines = [[title, *(cell(one, row) for one in results)] for title, row in rows.items()]
-    return table(["method", *(escape(one.title) for one in results)], lines)
+    return table(["method", *(one.title for one in results)], lines)

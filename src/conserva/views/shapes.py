@@ -177,7 +177,6 @@ def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: fl
                 x + zoom * part.x,
                 y + zoom * part.y,
                 part.text,
-                parse_math=False,
                 fontsize=part.size * zoom * points,
                 color=part.colour,
                 ha={"start": "left", "middle": "center", "end": "right"}[part.anchor],

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+from .._util.text import displayed
 from ..errors import Error
 from ..explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
@@ -28,6 +29,7 @@ Grid = Sequence[Sequence[int]]
 
 def superpixels_svg(explanation: Explanation, scale: float | None = None, size: int = SIZE) -> str:
     """Return an image as SVG, each superpixel on its colour; the largest score is a full one if no scale is given."""
+    explanation = displayed(explanation)
     return svg(superpixels_drawing(explanation, scale or scale_of([explanation]), size), label(explanation))
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
+from .._util.text import displayed, printable
 from ..faithfulness.evaluation import HIGHER_IS_BETTER, METRICS, Evaluation, Interval, MethodResult
 from ..tasks.graph import MASKS as NODE_MASKS
 
@@ -84,8 +85,8 @@ def said(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, Mapping | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return str(value)
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return printable(str(value))
 
 
 def is_random(method: str) -> bool:
@@ -121,6 +122,7 @@ class Column:
 def show(evaluation: Evaluation, console: Console | None = None) -> None:
     """Print the table; where it is wider than the terminal, in several blocks."""
     console = console or Console()
+    evaluation = displayed(evaluation)
     console.print(Line(headline(evaluation), style="bold"))
     console.print(Line(protocol_line(evaluation), style="dim"))
     rows = [one for one in evaluation.methods if not one.reference]
@@ -171,9 +173,9 @@ def _blocks(groups: Sequence[Sequence[Column]], room: int) -> Iterator[list[Colu
 
 def _table(columns: Sequence[Column], rows: int) -> Table:
     table = Table(box=box.HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, GUTTER - 1, 0, 0))
-    table.add_column(columns[0].title, overflow="fold")  # the name may give way, a number never
+    table.add_column(Line(columns[0].title), overflow="fold")  # the name may give way, a number never
     for one in columns[1:]:
-        table.add_column(one.title, justify="right", no_wrap=True, min_width=one.width)
+        table.add_column(Line(one.title), justify="right", no_wrap=True, min_width=one.width)
     for i, name in enumerate(columns[0].cells):
         cells = [Line(one.cells[i], style="bold" if i in one.best else "") for one in columns[1:]]
         table.add_row(Line(name), *cells, style="dim" if i >= rows else None, end_section=i == rows - 1)

@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text as Line
 
+from .._util.text import displayed
 from ..explanation import Explanation
 from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
@@ -20,7 +21,7 @@ BAR = 36
 def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
     """Print explanations, one below the other."""
     console = console or Console()
-    for one in explanations:
+    for one in displayed(explanations):
         console.print(view(one, console))
 
 
@@ -75,6 +76,7 @@ def ledger_bar(one: Explanation) -> Line:
 def compare(rows: Mapping[str, Explanation | str], console: Console | None = None) -> None:
     """Print one row for each method; a method that does not apply says why."""
     console = console or Console()
+    rows = displayed(rows)
     first = next((one for one in rows.values() if isinstance(one, Explanation)), None)
     pictures = first is not None and first.picture is not None
     has_virtual = first is not None and pictures and bool(virtual_node(first))
@@ -84,12 +86,12 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
         table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
     for name, one in rows.items():
         if isinstance(one, str):
-            table.add_row(name, Line(one, style="dim"))
+            table.add_row(Line(name), Line(one, style="dim"))
             continue
         scale = scale_of([one])
         cells = [tokens(one, scale, console)] if one.picture is None else _picture_cells(one, scale, console)
         gap = "" if one.ledger is None else number(one.ledger.gap)
-        table.add_row(name, *cells, number(sum(one.scores)), gap)
+        table.add_row(Line(name), *cells, number(sum(one.scores)), gap)
     if first is not None:
         console.print(Line(f"{first.target}: {number(first.output)} · {first.model}", style="bold"))
     console.print(table)

@@ -10,11 +10,12 @@ from rich.cells import set_cell_size
 from rich.console import Console
 from rich.text import Text as Line
 
+from .._util.text import displayed
 from ..tracing import Trace
 from .blocks import has_shades, sign
+from .canvas import drawing, save_figure
 from .colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade
 from .curves import INK, NOTE, _figure
-from .figure import _shown
 from .html import PAGE, STYLE, ledger_part
 from .terminal import ledger_bar
 from .wording import caption, ledger_line, number, scale_line
@@ -59,11 +60,13 @@ NOWHERE = "#eeeeee"
 
 def trace_page(trace: Trace) -> str:
     """Return a whole page. Its policy forbids it to load or run anything."""
+    trace = displayed(trace)
     return PAGE.format(title=escape(_caption(trace)), body=trace_fragment(trace))
 
 
 def trace_fragment(trace: Trace) -> str:
     """Return the part of a page that shows a trace, as notebooks take it."""
+    trace = displayed(trace)
     scale = _scale(trace)
     rows = "\n".join(_row(trace, row, scale) for row in reversed(range(len(trace.layers))))
     tokens = "".join(
@@ -92,6 +95,7 @@ def trace_fragment(trace: Trace) -> str:
 def show_trace(trace: Trace, console: Console | None = None) -> None:
     """Print a trace, a line for each layer; where a terminal has no shades, with the strongest places as numbers."""
     console = console or Console()
+    trace = displayed(trace)
     one = trace.explanation()
     console.print(Line(_caption(trace), style="bold"))
     for line in _bands(trace, console.width) if has_shades(console) else _numbers(trace):
@@ -104,21 +108,23 @@ def show_trace(trace: Trace, console: Console | None = None) -> None:
     console.print(Line(ledger_line(one), style="dim"))
 
 
+@drawing()
 def draw_trace(trace: Trace, path: str | Path) -> None:
     """Draw a trace and save it; the ending of the name says as what."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    trace = displayed(trace)
     many, rows, scale = len(trace.features), len(trace.layers), _scale(trace)
     cell = 0.24 if many <= 40 else 9.0 / many
     every = -(-many // LABELLED)
     labels = {i: _short(trace.features[i]) for i in range(0, many, every)}
     figure = _figure(max(4.5, cell * many + 2.0), 0.2 * rows + 1.2 + 0.07 * max(map(len, labels.values())))
-    from matplotlib.colors import LinearSegmentedColormap  # after the figure, which says what to do without matplotlib
-
-    colours = LinearSegmentedColormap.from_list("for and against", [hexadecimal(one) for one in (AGAINST, LIGHT, FOR)])
-    colours.set_bad(NOWHERE)
+    three = [hexadecimal(one) for one in (AGAINST, LIGHT, FOR)]
+    colours = LinearSegmentedColormap.from_list("for and against", three).with_extremes(bad=NOWHERE)
     axes = figure.subplots()
     values = [[float("nan") if score is None else score for score in row] for row in trace.scores]
     shown = axes.imshow(values, cmap=colours, vmin=-scale, vmax=scale, aspect="auto", origin="lower")
-    axes.set_xticks(list(labels), list(map(_shown, labels.values())))
+    axes.set_xticks(list(labels), list(labels.values()))
     axes.tick_params(axis="x", rotation=90, labelsize=7 if many <= 40 else 5.5, length=0, colors=INK)
     axes.set_yticks(range(rows), trace.layers)
     axes.tick_params(axis="y", labelsize=7, length=0, colors=INK)
@@ -132,12 +138,12 @@ def draw_trace(trace: Trace, path: str | Path) -> None:
     )
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_title(_shown(_caption(trace)), fontsize=8, color=INK, loc="left", weight="bold")
+    axes.set_title(_caption(trace), fontsize=8, color=INK, loc="left", weight="bold")
     bar = figure.colorbar(shown, ax=axes, location="bottom", fraction=0.05, aspect=40, shrink=0.5)
     bar.set_ticks([-scale, 0, scale], labels=[f"{number(-scale)} against", "0", f"{number(scale)} for"])
     bar.ax.tick_params(labelsize=6.5, length=0, colors=NOTE)
     bar.outline.set_linewidth(0.3)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def _caption(trace: Trace) -> str:

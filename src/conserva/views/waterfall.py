@@ -9,12 +9,13 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._util.text import displayed
 from ..auditing.result import Audit, Norm
 from ..errors import Error
 from .audit import named, samples, some, subject, untraced
+from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, LEDGER, hexadecimal
 from .curves import INK, NOTE, OLIVE, POINTS, SOLID, STYLES, _caption, _dress, _embedded, _figure
-from .figure import _shown
 from .wording import number
 
 if TYPE_CHECKING:
@@ -45,40 +46,51 @@ LEAST = 0.003
 UNTRACED = "in no component"
 
 
+@drawing()
 def draw_waterfall(audits: Sequence[Audit], path: str | Path) -> None:
     """Draw how relevance goes from the output through the layers to the inputs, a panel for each audit, and save it."""
+    audits = displayed(audits)
     figure = _waterfall(audits)
     _caption(figure, waterfall_caption(audits))
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def draw_norm(audit: Audit, module: str, path: str | Path) -> None:
     """Draw the relevance of each place above and below one norm, and save it."""
+    audit, module = displayed((audit, module))
     figure = _norm(audit, module)
     _caption(figure, norm_caption(audit, module))
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def draw_scatter(audits: Sequence[Audit], path: str | Path) -> None:
     """Draw the sum of the inputs' relevance against the output, a panel for each audit, and save it."""
+    audits = displayed(audits)
     figure = _scatters(audits)
     _caption(figure, scatter_caption(audits))
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
+@drawing()
 def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> str:
     """Return the figure of `draw_waterfall` as SVG to stand in a page; the caption is the page's to write."""
-    return _in_page(_waterfall(audits), "What each layer takes and loses, from the output to the inputs", prefix)
+    return _in_page(
+        _waterfall(displayed(audits)), "What each layer takes and loses, from the output to the inputs", prefix
+    )
 
 
+@drawing()
 def norm_svg(audit: Audit, module: str, prefix: str = "norm-") -> str:
     """Return the figure of `draw_norm` as SVG to stand in a page, likewise."""
-    return _in_page(_norm(audit, module), "Relevance of each place above and below a norm", prefix)
+    return _in_page(_norm(*displayed((audit, module))), "Relevance of each place above and below a norm", prefix)
 
 
+@drawing()
 def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> str:
     """Return the figure of `draw_scatter` as SVG to stand in a page, likewise."""
-    return _in_page(_scatters(audits), "Sum of the inputs' relevance against the output", prefix)
+    return _in_page(_scatters(displayed(audits)), "Sum of the inputs' relevance against the output", prefix)
 
 
 def waterfall_caption(audits: Sequence[Audit]) -> str:
@@ -202,7 +214,7 @@ def _waterfall(audits: Sequence[Audit]) -> Figure:
         _dress(axes, "relevance" if i + across >= len(audits) else "", "")
         _panel(axes, one, path, layers, limits, every)
     last = len(labels) - 1
-    shown = [_shown(label) if i % every == 0 or i == last else "" for i, label in enumerate(labels)]
+    shown = [label if i % every == 0 or i == last else "" for i, label in enumerate(labels)]
     panels[0].set_yticks(range(len(labels)), shown)
     panels[0].set_ylim(last + 0.6, -0.6)
     for axes in panels[len(audits) :]:
@@ -265,7 +277,7 @@ def _number(axes: Axes, row: int, value: float, weight: str = "normal") -> None:
 
 
 def _heading(axes: Axes, title: str, note: str) -> None:
-    axes.set_title(_shown(title), fontsize=9, color=INK, pad=15, weight="bold")
+    axes.set_title(title, fontsize=9, color=INK, pad=15, weight="bold")
     place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 4), "textcoords": "offset points"}
     axes.annotate(note, (0.5, 1.0), **place, fontsize=7, color=NOTE, ha="center", va="bottom")
 

@@ -41,7 +41,7 @@ def sink_line(explanation: Explanation) -> str:
     if sink is None:
         return ""
     where = "" if sink.place is not None else "; it is left out of the picture, not of the books"
-    return f"the first token {sink.token!r} holds {number(sink.score)}, {sink.share:.0%} of all relevance{where}"
+    return f"the first token '{sink.token}' holds {number(sink.score)}, {sink.share:.0%} of all relevance{where}"
 
 
 def scale_line(scale: float) -> str:

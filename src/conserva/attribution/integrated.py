@@ -17,9 +17,10 @@ from ..inputs import Inputs
 from ..ledger import Ledger
 from ..operations.live import in_float32
 from ..propagation import Propagation
-from ..rules import RULE_SETS
+from ..rule_sets import RULE_SETS
 from ..sources import Sources
 from ..targets import classes_of, settled
+from ..untouched import untouched
 from .attribution import Attribution
 
 ON_CPU, ON_GPU = 64, 2048
@@ -81,7 +82,7 @@ def ig(
 
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     points = [(0.0, 0.0), *zip((nodes + 1) / 2, weights / 2, strict=True)]  # the first one is the baseline itself
-    with torch.inference_mode(False), torch.enable_grad():
+    with untouched(model, modules), torch.inference_mode(False), torch.enable_grad():
         path, context, output, number = run([1.0], target)
         witness.check(model, [number], context)
         given, ways = path, path.ways

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from ..forward import check_finite
 from ..inputs import Inputs
 from ..operations.live import in_float32
+from ..randomness import draws_now, refuse_random
 from ..targets import classes_of, labels_of, read_target
+from ..untouched import untouched
 from .attribution import Attribution
 
 
@@ -20,9 +23,11 @@ def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed:
     """Return a uniform order of each sample's features, as scores from 1/n to 1; sample and seed decide it."""
     call = Inputs.of(model, inputs)
     samples = call.samples()
-    with torch.no_grad():
+    with untouched(model), torch.no_grad():
+        before = draws_now()
         output = call.run(model)
         number = read_target(output, target, labels_of(model), samples)
+        refuse_random(model, before, (), partial(_answer, model, call, target))
     check_finite(model, call, [number])
     scores = {}
     for name, x in call.features().items():
@@ -33,6 +38,10 @@ def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed:
         )
         scores[name] = torch.stack([_order(x[i], real[i], seed) for i in range(samples)]).to(number.device)
     return Attribution(scores, in_float32(number), classes_of(output, samples))
+
+
+def _answer(model: nn.Module, call: Inputs, target: Any) -> list[Tensor]:
+    return [read_target(call.run(model), target, labels_of(model), call.samples())]
 
 
 def _order(sample: Tensor, real: Tensor, seed: int) -> Tensor:

@@ -18,8 +18,9 @@ from .passes import INPUTS, Pass, Relevance, device_of
 from .propagation import Propagation, as_rule_set
 from .recording import Recorder
 from .replays import replayed
-from .rules import RuleSet
+from .rule_sets import RuleSet
 from .targets import Target, of_sample, plain
+from .untouched import untouched
 
 
 @overload
@@ -134,7 +135,7 @@ def explained(
 
         return within_memory(checkpoint, device_of(model, given), run)
 
-    with torch.inference_mode(False), torch.enable_grad(), checks.together():
+    with untouched(model, modules), torch.inference_mode(False), torch.enable_grad(), checks.together():
         if recorder is None:
             results = compute(call)
         else:

@@ -19,6 +19,7 @@ from ..maps import Map, MapRecorder
 from ..operations.live import in_float32
 from ..sources import Sources
 from ..targets import classes_of
+from ..untouched import untouched
 from .attribution import Attribution
 
 Places: TypeAlias = frozenset[str]
@@ -125,6 +126,11 @@ class Attended:
 
 def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
     """Run a model once; return its attention maps, and the target's gradient for each."""
+    with untouched(model):
+        return _attend(model, inputs, target)
+
+
+def _attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
     modules = dict(model.named_modules())
     census.refuse_sealed(modules)
     call = Inputs.of(model, inputs)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from .errors import Error
-from .explanation import Entries, Explanation, Sink
+from .explanation import Entries, Explanation, Sink, uncovered
 from .saving import loaded, saved
-from .schema import parsed
+from .schema import Count, Share, read, uneven, unknown, written
 
 SCHEMA = "conserva/generation/1"
 
@@ -29,10 +28,14 @@ class Step:
     """One for each feature that the model had read by then; those that follow have none."""
     output: float
     """The explained number: the token's logit, or the logarithm of its probability."""
-    probability: float
+    probability: Share
     ledger: Entries | None
-    others: tuple[tuple[str, float], ...] = ()
+    others: tuple[tuple[str, Share], ...] = ()
     """The tokens that were most probable in its place, with their probabilities."""
+
+    def _flaws(self) -> Iterator[str]:
+        if self.ledger is not None:
+            yield from self.ledger.unequal(self.output)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Generation:
     """All tokens: what was read, then what was written."""
     special: tuple[bool, ...]
     words: tuple[int | None, ...]
-    start: int
+    start: Count
     """Where among the features the written tokens begin: step i wrote the feature `start + i`."""
     steps: tuple[Step, ...]
     text: str
@@ -55,7 +58,7 @@ class Generation:
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    sections: tuple[tuple[str, int], ...] = ()
+    sections: tuple[tuple[str, Count], ...] = ()
     """Where the features come from several inputs: what each is called, and how many of the features it has."""
     sink: int | None = None
     """Which feature is a language model's first token."""
@@ -134,19 +137,12 @@ class Generation:
 
     def to_json(self) -> str:
         """Return the generation as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=2)
+        return written(self, SCHEMA)
 
     @classmethod
     def from_json(cls, text: str) -> Generation:
         """Return the generation that `to_json` wrote."""
-        found = parsed(text, SCHEMA, "generation")
-        known = {one.name for one in fields(cls)}
-        if missing := sorted(known - set(found)):
-            raise Error(f"This generation is incomplete: {', '.join(missing)} is missing.")
-        lists: dict[str, Any] = {name: tuple(found[name]) for name in ("features", "special", "words")}
-        lists["sections"] = tuple((str(name), int(count)) for name, count in found["sections"])
-        lists["steps"] = tuple(_step(one) for one in found["steps"])
-        return cls(**{**{name: found[name] for name in known}, **lists})
+        return read(cls, text, SCHEMA, "generation")
 
     def save(self, path: str | Path) -> Path:
         """Write JSON or a page, as the name's ending says: .json, .html."""
@@ -157,7 +153,7 @@ class Generation:
     @classmethod
     def load(cls, path: str | Path) -> Generation:
         """Read a generation that was saved as JSON."""
-        return cls.from_json(loaded(path))
+        return read(cls, loaded(path), SCHEMA, "generation", f"path={str(path)!r}")
 
     def show(self) -> None:
         """Print the generation to the terminal."""
@@ -165,8 +161,16 @@ class Generation:
 
         show_generation(self)
 
-
-def _step(found: Mapping[str, Any]) -> Step:
-    ledger = None if found["ledger"] is None else Entries(**found["ledger"])
-    others = tuple((str(token), float(probability)) for token, probability in found["others"])
-    return Step(found["token"], tuple(found["scores"]), found["output"], found["probability"], ledger, others)
+    def _flaws(self) -> Iterator[str]:
+        many = len(self.features)
+        yield from uneven(self, "features", "special", "words")
+        yield from uncovered(self.sections, many)
+        yield from unknown("score", self.score, (LOGIT, LOG_PROBABILITY))
+        if self.start + len(self.steps) != many:
+            yield f"start is {self.start}, there are {len(self.steps)} steps, and together that is not {many} features"
+        if self.sink is not None and not 0 <= self.sink < many:
+            yield f"sink is {self.sink}, and there are {many} features"
+        for i, step in enumerate(self.steps):
+            # Every step has a score for the first token, which views show apart.
+            if not (self.sink or 0) < len(step.scores) <= self.start + i:
+                yield f"steps[{i}].scores has {len(step.scores)} entries, and {self.start + i} features come before it"

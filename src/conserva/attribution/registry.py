@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from ..errors import Error
-from ..rules import RULE_SETS, RuleSet, rule_set
+from ..rule_sets import RULE_SETS, RuleSet, rule_set
 from .attention import a_flow, a_last, rollout
 from .attribution import Attribution
 from .chefer import chefer, partial_lrp
@@ -110,7 +109,7 @@ def _value(given: str, option: str, text: str, kind: Any) -> Any:
         if text in choices:
             return text
         raise Error(f"method={given!r}: {option}={text} is none of {', '.join(choices)}.")
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    kinds = typing.get_args(kind) or (kind,)  # Python 3.10 has other unions where the default is None
     if text == "None" and type(None) in kinds:
         return None
     number, spoken = (float, "number") if float in kinds else (int, "whole number")

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from conserva.whole import whole_file
+from conserva._util.files import atomic_file
 
 
 def test_a_file_changes_at_once_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     for content in ("first", "second"):
         before = path.read_text() if path.exists() else None
-        with whole_file(path) as half:
+        with atomic_file(path) as half:
             half.write_text(content)
             assert (path.read_text() if path.exists() else None) == before
         assert path.read_text() == content
@@ -23,7 +23,7 @@ def test_what_ends_halfway_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path.write_text("whole")
 
     def write() -> None:
-        with whole_file(path) as half:
+        with atomic_file(path) as half:
             half.write_text("ha")
             raise KeyboardInterrupt
 

@@ -16,6 +16,7 @@ from ..ledger import Unbatchable
 from ..operations.live import in_float32
 from ..sources import Sources
 from ..targets import of_sample
+from ..untouched import untouched
 from .attended import Attended, attend, row_means, without_own
 from .attribution import Attribution
 
@@ -93,7 +94,7 @@ def _explain(method: str, model: nn.Module, inputs: Any, target: Any, aggregate:
 def map_relevance(attended: Attended, target: Any) -> list[Tensor]:
     """Return the relevance of each attention map, widened like the map itself, carried down from 1 at the target."""
     call, model = attended.call, attended.model
-    with torch.inference_mode(False), torch.enable_grad():
+    with untouched(model), torch.inference_mode(False), torch.enable_grad():
         sources = Sources(dict(model.named_modules()), call.features(), True, ())
         carrier = Carrier(sources, call.samples(), {one.product for one in attended.maps})
         _, (number,) = forward(model, call, sources, carrier, [target])

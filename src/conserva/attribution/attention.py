@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..interrupts import NotWaiting
 from .attended import Attended, Rows, attend, row_means
 from .attribution import Attribution
 from .flow import attention_flows
@@ -39,8 +40,10 @@ def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows:
     stack = torch.stack(layers(attended, "a-flow", rows), 1).double().cpu()
     chosen = attended.rows() if rows == "read" else attended.real(stack.shape[-1])
     sources = [places.nonzero().flatten().tolist() for places in chosen.cpu()]
-    each = [torch.from_numpy(flows) for flows in attention_flows([sample.numpy() for sample in stack], sources)]
-    scores = [flows.mean(0) if rows == "read" else (flows / flows.sum(1, keepdim=True)).sum(0) for flows in each]
+    with NotWaiting():  # the search may take minutes
+        flows = attention_flows([sample.numpy() for sample in stack], sources)
+    each = [torch.from_numpy(one) for one in flows]
+    scores = [one.mean(0) if rows == "read" else (one / one.sum(1, keepdim=True)).sum(0) for one in each]
     (sequence,) = attended.read
     return attended.attribution({sequence: torch.stack(scores).to(attended.output)})
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from ..errors import NotApplicable
+from ..model_relevance import relevance
 from ..passes import Relevance
-from ..relevance import relevance
-from ..rules import rule_set
+from ..rule_sets import rule_set
 from .attribution import Attribution
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
+from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
+from .attribution import Method, find
 from .batches import budget, by_length
 from .errors import Error
 from .explanation import Entries, Explanation, Sink
 from .launches import Batch, launched
-from .methods import Method, find
 from .recording import Recorder, recorder_of
-from .rules import RULE_SETS
+from .rule_sets import RULE_SETS
 from .targets import plain
 from .tasks.task import Encoded, Task
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .datasets.graph import Graph
+
+
+AT_ONCE = 512
+"""How many inputs of a stream are explained together, those of equal length side by side."""
 
 
 @overload
@@ -123,6 +128,26 @@ def explain_with(
             progress(len(batch.rows))
     done = [result for result in results if result is not None]
     return done[0] if is_one else done
+
+
+def explain_stream(
+    task: Task,
+    inputs: Iterable[Any],
+    target: Callable[[list[Any]], Any],
+    method: str | None = None,
+    *,
+    truncate: bool = False,
+) -> Iterator[Explanation]:
+    """Yield the explanations of inputs as they are read, in their order; `AT_ONCE` of them are held at a time.
+
+    `target` returns the target of some inputs, as `explain` takes it.
+    """
+    with recorder_of(task.model) as recorder:
+        rest = iter(inputs)
+        while some := list(islice(rest, AT_ONCE)):
+            found = explain_with(recorder, task, some, target(some), method, truncate, None)
+            assert isinstance(found, list)
+            yield from found
 
 
 def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[str, Any]) -> Iterator[Explanation]:

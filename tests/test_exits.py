@@ -1,0 +1,158 @@
+"""How commands end: any failure is one line on standard error and an exit code, and nothing is half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import conserva
+from conserva.cli import main
+from conserva.cli.exits import exit_code
+
+FAILURES: list[tuple[BaseException, int, str]] = [
+    (conserva.Error("text='' is empty."), 1, "text='' is empty."),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (MemoryError(), 1, "Memory ran out"),
+    (torch.OutOfMemoryError("CUDA out of memory."), 1, "Memory ran out"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), 1, "Memory ran out"),
+    (ImportError("libtorch_cpu.so: failed to map segment from shared object"), 1, "Memory ran out"),
+    (RuntimeError("can't start new thread"), 1, "Memory ran out"),
+    (OSError(errno.ENOSPC, "No space left on device", "a/b.html"), 1, "a/b.html: No space left on device."),
+    (OSError(errno.ENOSPC, "No space left on device"), 1, "Standard output: No space left on device."),
+    (OSError(errno.EMFILE, "Too many open files", "x"), 1, "Too many files are open"),
+    (RuntimeError("could not create a primitive"), 1, "Memory ran out"),
+    (PermissionError(errno.EACCES, "Permission denied", "x\x1b[2J"), 1, "x\\x1b[2J: Permission denied."),
+    (TypeError("a\nb\x1b]0;c\x07"), 1, "Internal error, TypeError: a b\\x1b]0;c\\x07. Run it again with --debug"),
+    (AssertionError(), 1, "Internal error, AssertionError: no message."),
+    (RecursionError("maximum recursion depth exceeded"), 1, "Internal error, RecursionError"),
+    (ValueError("x" * 100_000), 1, "Internal error, ValueError: xxx"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "says"), FAILURES, ids=lambda one: type(one).__name__)
+def test_a_failure_is_one_line(error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise error
+
+    assert exit_code(fail, []) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"conserva: {says}")
+    assert captured.err.count("\n") == 1
+    assert captured.err[:-1].isprintable()
+    assert len(captured.err) < 2100
+    assert exit_code(fail, ["explain", "--debug"]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise BrokenPipeError
+
+    assert exit_code(fail, []) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wrong_call_repeats_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", "a joy.", "--no-such\x1b]0;owned\x07", "x" * 5000])
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert "--no-such\\x1b]0;owned\\x07" in captured.err
+    assert "\x1b" not in captured.err
+    assert len(captured.err) < 4000
+
+
+def test_debug_stands_before_or_after_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--debug", "explain", ""], ["explain", "", "--debug"]):
+        assert main(arguments) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_long_word_is_not_repeated_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "x" * 100_000 + " y" * 600]) == 1
+    assert len(capsys.readouterr().err) < 2100
+    with pytest.raises(conserva.Error) as error:
+        conserva.explain(conserva.load(), "a joy.", "x" * 100_000)
+    assert len(str(error.value)) < 2100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "extra"),
+    [
+        (["evaluate", "--data", "x.csv", "--out", "out"], "pyarrow", "data"),
+        (["evaluate", "--data", "x.csv", "--out", "out"], "matplotlib", "figures"),
+        (["bias", "--data", "x.csv", "--out", "out"], "pyarrow", "data"),
+        (["explain", "a joy.", "--png", "x.png"], "matplotlib", "figures"),
+        (["compare", "a joy.", "--png", "x.pdf"], "matplotlib", "figures"),
+        (["audit", "--png", "x.png"], "matplotlib", "figures"),
+        (["reproduce", "text", "--out", "out"], "matplotlib", "figures"),
+    ],
+)
+def test_what_is_missing_is_said_before_the_work(
+    arguments: list[str],
+    module: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def works(*_: Any, **__: Any) -> None:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("conserva._util.extras.find_spec", lambda name: None if name == module else name)
+    monkeypatch.setattr("conserva.loading.load", works)
+    monkeypatch.setattr("conserva.experiments.text.reproduce", works)
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.endswith(f"needs {module}: pip install 'conserva[{extra}]'.\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_in_python_asks_first_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("conserva._util.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("conserva.bias_study.run.Collector", None)
+    with pytest.raises(conserva.Error, match=r"needs pyarrow: pip install 'conserva\[data\]'"):
+        conserva.bias(conserva.load(), ["eastwood"], {"a": ["Eastwood"]}, out=tmp_path)
+
+
+def test_too_little_space_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2**20})())
+    with pytest.raises(conserva.Error, match=r"1\.0 MiB are free there, and about 16 MiB are needed"):
+        conserva.evaluate(conserva.load(), ["a joy."], ["gi"], out=tmp_path)
+
+
+def test_help_and_names_need_no_torch() -> None:
+    script = "import sys, conserva; from conserva.cli.commands import parsed; assert 'torch' not in sys.modules; {}"
+    for asked in ("print(dir(conserva))", "parsed(['explain', '--help'])", "parsed(['--version'])"):
+        done = subprocess.run([sys.executable, "-c", script.format(asked)], capture_output=True, text=True, check=True)
+        assert done.stdout
+
+
+def test_every_public_name_is_there() -> None:
+    assert set(dir(conserva)) == {*conserva.__all__, "__version__"}
+    for name in conserva.__all__:
+        assert callable(getattr(conserva, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'explan'"):
+        _ = conserva.explan
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1"])
+def test_output_in_another_encoding(encoding: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    text = "很好 καλό joy \x9b31m"
+    expected = json.loads(conserva.explain(conserva.load(), text).to_json())
+    with open(1, "w", encoding=encoding, closefd=False) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        assert main(["explain", text, "--json"]) == 0
+        found = json.loads(capfdbinary.readouterr().out.decode(encoding))
+        assert found["text"] == expected["text"] == text
+        assert main(["explain", text]) == 0
+        stream.flush()
+        assert b"\x9b" not in capfdbinary.readouterr().out
