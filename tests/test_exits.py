@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import conserva
 from conserva.cli import main
 from conserva.cli.exits import exit_code
+from conserva.cli.output import say_written
 
 FAILURES: list[tuple[BaseException, int, str]] = [
     (conserva.Error("text='' is empty."), 1, "text='' is empty."),
@@ -58,6 +61,86 @@ def test_a_reader_that_has_seen_enough(capsys: pytest.CaptureFixture[str]) -> No
 
     assert exit_code(fail, []) == 0
     assert capsys.readouterr().err == ""
+
+
+INTERRUPTED = {
+    "plainly": "signal.raise_signal(2)",
+    "and a library makes it an error of its own": """
+        try:
+            signal.raise_signal(2)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed")
+    """,
+    "and this package makes it an error": """
+        try:
+            signal.raise_signal(2)
+        except BaseException:
+            raise conserva.Error("The model cannot be read.")
+    """,
+    "and a library goes on": """
+        try:
+            signal.raise_signal(2)
+        except BaseException:
+            pass
+    """,
+    "where nothing can be raised": """
+        class Dropped:
+            def __del__(self):
+                signal.raise_signal(2)
+        Dropped()
+        raise OSError(28, "No space left on device")
+    """,
+    "and a library goes on for ever": """
+        while True:
+            try:
+                signal.raise_signal(2)
+                time.sleep(60)
+            except BaseException:
+                signal.signal(2, signal.SIG_IGN)
+    """,
+    "twice": """
+        try:
+            signal.raise_signal(2)
+        finally:
+            signal.raise_signal(2)
+            time.sleep(60)
+    """,
+    "and again while it is told": """
+        exits._close_output = lambda: signal.raise_signal(2)
+        signal.raise_signal(2)
+    """,
+    "and does not return": """
+        signal.raise_signal(14)
+        time.sleep(60)
+    """,
+}
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="signals of POSIX")
+@pytest.mark.parametrize("how", list(INTERRUPTED))
+def test_an_interrupted_process_says_so_whatever_libraries_make_of_it(how: str) -> None:
+    script = f"""
+import signal, sys, time
+import conserva
+from conserva.cli import exits
+
+exits._SECONDS_TO_END = 1
+with exits.ending_at_once():
+    pass
+def work():
+    {textwrap.indent(textwrap.dedent(INTERRUPTED[how]), "    ").strip()}
+exits.leave(exits.exit_code(work, []))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout) == (130, "conserva: interrupted\n", "")
+
+
+def test_a_line_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt that comes between a text and its line feed would put its own line behind the text."""
+    written: list[str] = []
+    monkeypatch.setattr("sys.stderr", type("Stream", (), {"write": lambda self, text: written.append(text)})())
+    say_written("a.json", "b\x1b.json")
+    assert written == ["wrote a.json\n", "wrote b\\x1b.json\n"]
 
 
 def test_a_wrong_call_repeats_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

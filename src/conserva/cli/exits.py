@@ -29,7 +29,14 @@ _NO_MEMORY = (
 """What messages say when memory runs out, in whatever library."""
 
 _SECONDS_TO_END = 5
-"""After an interrupt that something caught and dropped, it is raised again so many seconds later."""
+"""How long an interrupted process may take to clean up before it is ended at once."""
+
+
+class _Process:
+    """What has happened to this process: whether it was interrupted, and whether its end has been decided."""
+
+    interrupted = False
+    ending = False
 
 
 def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) -> int:
@@ -41,12 +48,16 @@ def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) 
     try:
         work()
         sys.stdout.flush()  # a full disk is noticed here, not when Python ends
+        if _Process.interrupted:  # a library has caught the interrupt and gone on, nobody knows with what
+            raise KeyboardInterrupt
+        _Process.ending = True
         return DONE
     except SystemExit:  # argparse has said what there is to say
         if (code := exit_code(sys.stdout.flush, arguments)) != DONE:
             return code
         raise
     except BaseException as error:
+        _Process.ending = True  # before any call: Python handles signals at calls
         if "--debug" in (sys.argv[1:] if arguments is None else arguments):
             with suppress(OSError):
                 traceback.print_exc()
@@ -60,10 +71,10 @@ def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) 
 
 def _told(error: BaseException) -> tuple[int, str | None]:
     """Return the exit code for an exception, and what to say."""
+    if _Process.interrupted or isinstance(error, KeyboardInterrupt):  # libraries may raise errors of their own for it
+        return INTERRUPTED, "interrupted"
     if isinstance(error, Error):
         return FAILED, str(error)
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, "interrupted"
     if isinstance(error, BrokenPipeError):
         return DONE, None  # the reader of the output has seen enough
     message = " ".join(str(error).split())
@@ -107,38 +118,44 @@ def _close_output() -> None:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """End the process at once if it is interrupted inside, where modules are imported.
+    """End the process at once if it is interrupted inside, where modules are imported; afterwards, let it clean up.
 
     An exception that is raised in the middle of an import may be dropped by whatever library is being imported, or
     leave modules half made. Nothing has been written by then, so nothing needs to be cleaned up.
     """
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        os.write(2, b"conserva: interrupted\n")
-        os._exit(INTERRUPTED)
-
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGINT, _end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, _interrupt)
-        if hasattr(signal, "SIGALRM"):
-            signal.signal(signal.SIGALRM, _interrupt)
         sys.unraisablehook = _unraisable
+        if hasattr(signal, "SIGALRM"):
+            signal.signal(signal.SIGALRM, _end)
+        signal.signal(signal.SIGINT, _interrupt)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Raise KeyboardInterrupt, and raise it again if the process is still there some seconds later."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(_SECONDS_TO_END)
-    raise KeyboardInterrupt
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; at a second interrupt, or if the process is still there some seconds later, end it."""
+    if _Process.interrupted:
+        _end(number, frame)
+    elif not _Process.ending:
+        _Process.interrupted = True
+        if hasattr(signal, "alarm"):
+            signal.alarm(_SECONDS_TO_END)
+        raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End the process without cleaning up; files that were being written are left as hidden, temporary files."""
+    if not _Process.ending:
+        os.write(2, b"\x1b[?25hconserva: interrupted\n" if os.isatty(2) else b"conserva: interrupted\n")  # a cursor
+        os._exit(INTERRUPTED)
 
 
 def _unraisable(found: Any) -> None:
-    """Say nothing of an interrupt where no exception can be raised: it is raised again soon."""
+    """Say nothing of an interrupt where no exception can be raised: the process will end all the same."""
     if found.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(found)
 

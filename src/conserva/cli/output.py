@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 def say(text: str) -> None:
     """Print a line on standard error."""
-    print(printable(text), file=sys.stderr)
+    sys.stderr.write(f"{printable(text)}\n")  # at once: `print` writes the line feed apart, and may be interrupted
 
 
 def say_written(*paths: str | Path) -> None:

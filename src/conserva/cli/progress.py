@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from .output import say as say_line
+
 SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -52,7 +54,7 @@ def _lines(doing: str) -> Callable[[int, int], None]:
             return
         last = now
         left = (now - began) / (done - first) * (total - done)
-        print(f"{doing}: {done} of {total}, {_spoken(left)} left", file=sys.stderr, flush=True)
+        say_line(f"{doing}: {done} of {total}, {_spoken(left)} left")
 
     return say
 
