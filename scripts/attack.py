@@ -2,7 +2,8 @@
 
     make attack SECONDS=3600 SCALE=4                # or: python scripts/attack.py --seconds 3600 --scale 4
 
-The first failure ends it, with exit code 1 and the command that repeats the round. A round that has begun is ended.
+A round that has begun is finished. The exit code is 1 if a round has failed; the commands that repeat such rounds are
+printed in the end.
 """
 
 from __future__ import annotations
@@ -13,23 +14,35 @@ import re
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def attack(seed: int, scale: float, tests: str) -> tuple[int, int]:
-    """Run one round, and return pytest's exit code and how many tests passed."""
+def attack(seed: int, scale: float, tests: str, counts: Path) -> tuple[int, int]:
+    """Run one round, and return pytest's exit code and how many tests passed; its cases are counted in a file."""
     parallel = ["-n", "2"] if find_spec("xdist") else []
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *parallel, tests]
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", *parallel, tests]
     environment = {**os.environ, "ATTACK_SEED": str(seed), "ATTACK_SCALE": f"{scale:g}"}
+    environment["ATTACK_COUNTS"] = str(counts)
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         lines = [line for line in running.stdout if sys.stdout.write(line)]
     found = re.search(r"(\d+) passed", lines[-1] if lines else "")
     return running.returncode, int(found[1]) if found else 0
+
+
+def totals(counts: Path) -> str:
+    """Return how many cases of each kind there were."""
+    found = Counter[str]()
+    for line in counts.read_text().splitlines():
+        what, number = line.split("\t")
+        found[what] += int(number)
+    return ", ".join(f"{number:,} {what}" for what, number in sorted(found.items()))
 
 
 def main() -> int:
@@ -41,21 +54,30 @@ def main() -> int:
     parser.add_argument("tests", nargs="?", default="tests/attack", help="a folder or a file of tests")
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
+    with tempfile.TemporaryDirectory() as folder:
+        (counts := Path(folder, "counts")).touch()
+        code = attack_until(end, given, counts)
+        print(f"Cases: {totals(counts)}.")
+    return code
+
+
+def attack_until(end: float, given: argparse.Namespace, counts: Path) -> int:
+    """Run rounds until a moment, and return the exit code: 1 if a round has failed."""
     rounds = passed = 0
+    again: list[str] = []
     while rounds == 0 or time.monotonic() < end:
         seed = given.seed if given.seed is not None and rounds == 0 else secrets.randbelow(2**32)
         print(f"Round {rounds + 1}: ATTACK_SEED={seed} ATTACK_SCALE={given.scale:g}", flush=True)
-        code, count = attack(seed, given.scale, given.tests)
-        rounds, passed = rounds + 1, passed + count
+        code, number = attack(seed, given.scale, given.tests, counts)
+        rounds, passed = rounds + 1, passed + number
         if code:
-            again = f"python scripts/attack.py --seconds 0 --scale {given.scale:g} --seed {seed} {given.tests}"
-            print(
-                f"Round {rounds} failed with ATTACK_SEED={seed} (exit code {code}). To repeat it: {again}", flush=True
-            )
-            return 1
-        print(f"Round {rounds} passed, {max(0.0, end - time.monotonic()):.0f} s left.", flush=True)
-    print(f"{rounds} rounds without a failure: {passed} tests passed, each with {given.scale:g} times its cases.")
-    return 0
+            again.append(f"python scripts/attack.py --seconds 0 --scale {given.scale:g} --seed {seed} {given.tests}")
+        outcome = f"failed (exit code {code})" if code else "passed"
+        print(f"Round {rounds} {outcome}, {max(0.0, end - time.monotonic()):.0f} s left.", flush=True)
+    print(f"{len(again)} of {rounds} rounds failed; {passed} tests passed, each with {given.scale:g} times its cases.")
+    for command in again:
+        print(f"To repeat a round that failed: {command}")
+    return 1 if again else 0
 
 
 if __name__ == "__main__":

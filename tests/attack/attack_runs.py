@@ -74,11 +74,17 @@ def make_data(folder: Path, texts: int = 30, mentions: int = 600) -> dict[str, C
 def results(out: Path) -> dict[str, bytes]:
     """Return all files of a run by name: of tables the rows, of all others the bytes; no journals, no hidden files."""
     found = {}
-    for path in sorted(out.rglob("*")):
-        if path.is_file() and not path.name.startswith(".") and path.suffix != ".jsonl":
+    for path in _files(out):
+        if path.suffix != ".jsonl":
             name = str(path.relative_to(out))
             found[name] = _rows(path) if path.suffix == ".parquet" else path.read_bytes()
     return found
+
+
+def _files(out: Path) -> list[Path]:
+    """Return the files of a run, but for hidden ones and those in hidden folders."""
+    found = (path for path in sorted(out.rglob("*")) if path.is_file())
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(out).parts)]
 
 
 def _rows(path: Path) -> bytes:
@@ -88,11 +94,7 @@ def _rows(path: Path) -> bytes:
 
 def half_written(out: Path) -> list[str]:
     """Return the files of a run that were not written to their end, but for journals and hidden files."""
-    return [
-        str(path.relative_to(out))
-        for path in sorted(out.rglob("*"))
-        if path.is_file() and not path.name.startswith(".") and not _is_whole(path)
-    ]
+    return [str(path.relative_to(out)) for path in _files(out) if not _is_whole(path)]
 
 
 def _is_whole(path: Path) -> bool:

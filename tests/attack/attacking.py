@@ -36,6 +36,13 @@ def times(count: int) -> int:
     return max(1, round(count * SCALE))
 
 
+def add_cases(what: str, number: int = 1) -> None:
+    """Add cases to the totals that `make attack` prints in the end."""
+    if path := os.environ.get("ATTACK_COUNTS"):
+        with open(path, "a") as file:
+            file.write(f"{what}\t{number}\n")  # in one piece: several processes write to the same file
+
+
 class Tally:
     """Counts the cases of an attack and collects those that fail, so that one failure does not hide the others."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from attack_runs import make_data
-from attacking import Tally, hostile_text, rng_of, run, times
+from attacking import Tally, add_cases, hostile_text, rng_of, run, times
 
 import conserva.models
 
@@ -198,6 +198,7 @@ def test_commands_that_were_drawn(folder: Path) -> None:
     rng, tally = rng_of("commands"), Tally()
     for _ in range(times(150)):
         arguments = drawn(rng)
+        add_cases("commands")
         with tally.case(f"check({arguments!r}, folder)"):
             check(arguments, folder, hostile_text(rng).encode())
     tally.check()
@@ -228,6 +229,7 @@ def test_labels_of_a_hostile_model(command: str, folder: Path) -> None:
     for _ in range(times(3)):
         more = rng.choice([[], ["--json"], ["--target", "0"], ["--target", "nonsense"], ["--target", "1 - 0"]])
         arguments = [command, *text, "--model", "hostile", *more]
+        add_cases("commands")
         with tally.case(f"check({arguments!r}, folder)"):
             check(arguments, folder)
     tally.check()
@@ -242,6 +244,7 @@ def test_texts_that_were_drawn(folder: Path) -> None:
             *rng.choice([["--", text], ["-"], ["x", f"--target={text}"], ["x", f"--contrast={text}"]]),
         ]
         arguments[1:1] = rng.choice([[], ["--json"], ["--words"], ["--trace"], ["--html", "texts.html"]])
+        add_cases("hostile texts")
         with tally.case(f"check({arguments!r}, folder, {os.fsencode(text)!r})"):
             check(arguments, folder, os.fsencode(text))
     tally.check()

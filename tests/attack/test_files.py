@@ -16,7 +16,7 @@ from typing import Any
 import hostile_models
 import numpy as np
 import pytest
-from attacking import hostile_text, rng_of, times
+from attacking import add_cases, hostile_text, rng_of, times
 from in_child import failures
 from mutations import mutated, mutated_json
 
@@ -55,6 +55,7 @@ def attacked(folder: Path, count: int, kinds: Mapping[str, tuple[bytes, Mutator,
 
 def report(cases: Mapping[str, Callable[[], Any]]) -> None:
     wrong = failures(cases)
+    add_cases("damaged files", len(cases))
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong[:40])
 
 

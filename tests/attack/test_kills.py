@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from attack_runs import Moment, Undisturbed, half_written
-from attacking import Tally, rng_of, times
+from attacking import Tally, add_cases, rng_of, times
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals and inotify of Linux")
 
@@ -29,6 +29,7 @@ def disturb(rng: random.Random, name: str, folder: Path, undisturbed: Undisturbe
     """Start a command, end it by a signal at some moment, and check what it left."""
     number, moment = rng.choice(SIGNALS), Moment(rng.random(), by_time=rng.random() < 0.4)
     done.append(f"{signal.Signals(number).name} {moment}")
+    add_cases("kills")
     outcome = undisturbed.run(name).again(folder, moment, lambda running: running.kill(number))
     assert not outcome.has_traceback, outcome.err
     assert outcome.code in (0, *ENDS[number]), outcome
@@ -63,6 +64,7 @@ def test_an_interrupted_start_says_so_in_one_line() -> None:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGINT)
+                add_cases("interrupted starts")
             try:
                 _, err = process.communicate(timeout=30)
             except subprocess.TimeoutExpired:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from attack_runs import differences, make_data, results
-from attacking import Tally, rng_of, run, start, times, wait_for
+from attacking import Tally, add_cases, rng_of, run, start, times, wait_for
 
 from conserva import Error
 from conserva._util.journal import Journal, reading
@@ -97,6 +97,7 @@ def test_one_of_several_journals_wins(tmp_path: Path, before: str, count: int) -
             path.write_bytes(path.read_bytes()[: rng.randrange(1, 40)])
         seed = rng.randrange(2**32)
         with tally.case(f"start {number}, start_together(path, {seed})"):
+            add_cases("parallel starts")
             ends = start_together(path, seed)
             assert sorted(ends) == [WON, *[REFUSED] * (PROCESSES - 1)], ends
             records = read(path)
@@ -129,6 +130,7 @@ def test_what_a_winner_leaves_is_gone_on_with(tmp_path: Path) -> None:
                 journal.close()
 
         with tally.case(f"start {number}"):
+            add_cases("parallel starts")
             children = [forked(work) for _ in range(rng.randint(3, 6))]
             ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
             assert set(ends) <= {WON, -signal.SIGKILL}, ends
@@ -174,6 +176,7 @@ def test_commands_that_start_at_once(name: str, data: Path, alone: dict, tmp_pat
     for number in range(times(2)):
         folder = copied(data, tmp_path / str(number))
         with tally.case(f"start {number}"):
+            add_cases("parallel starts")
             gate = folder / "gate"
             running = [start(COMMANDS[name], cwd=folder, gate=gate) for _ in range(PROCESSES)]
             for one in running:
@@ -194,6 +197,7 @@ def test_commands_are_refused_for_as_long_as_one_is_at_work(name: str, data: Pat
     for number in range(times(1)):
         folder = copied(data, tmp_path / str(number))
         with tally.case(f"start {number}"):
+            add_cases("parallel starts")
             first = start(COMMANDS[name], cwd=folder)
             wait_for(lambda: any((folder / "out").glob("*.jsonl")) or not first.is_alive())  # noqa: B023
             time.sleep(rng.uniform(0, 0.05))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacking import SEED, hostile_text, rng_of, times
+from attacking import SEED, add_cases, hostile_text, rng_of, times
 from rich.console import Console
 
 import conserva
@@ -382,6 +382,7 @@ def test_a_damaged_file_is_refused_or_shown(name: str, tmp_path: Path) -> None:
     failures = []
     for case in range(times(CASES)):
         content, said = attacked(text, rng)
+        add_cases("damaged files")
         try:
             survives(one, content, tmp_path, case % DRAWN == 0)
         except Exception:

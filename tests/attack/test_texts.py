@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from attacking import SEED, rng_of, times
+from attacking import SEED, add_cases, rng_of, times
 from hostile_results import harmless, poisoned
 from leaving import SGR, WIDE, check_markdown, check_page, check_svg, check_terminal
 from rich.console import Console
@@ -195,6 +195,8 @@ def test_no_text_acts_on_what_it_is_shown_on(
 ) -> None:
     view = VIEWS[name]
     hostile, twin, written = poisoned(view.make(), rng_of(f"{name} {case}"), view.keep)
+    add_cases("views of hostile results")
+    add_cases("hostile texts", len(written))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -272,7 +274,7 @@ def test_names_are_no_markup_in_a_table() -> None:
     assert "\n[/]:x: " in output.getvalue()
     assert r"<dd>\x1b[31m</dd>" in report.report(found)
     results.summary([text_result(title="[/]:smile:")], Console(file=output, width=WIDE))
-    assert output.getvalue().count(" [/]:smile:\n") >= 3
+    assert output.getvalue().add_cases(" [/]:smile:\n") >= 3
 
 
 def test_trainings_and_notes_beside_a_result_are_text_too() -> None:
@@ -318,7 +320,8 @@ def test_in_a_browser_nothing_of_a_text_runs(tmp_path: Path) -> None:
     framed = {}
     for name, view in VIEWS.items():
         if view.kind == "page":
-            hostile, _, _ = poisoned(view.make(), rng_of(f"{name} in a browser"), view.keep)
+            hostile, _, written = poisoned(view.make(), rng_of(f"{name} in a browser"), view.keep)
+            add_cases("hostile texts", len(written))
             page = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", view.draw(hostile))
             framed[name] = f'<iframe srcdoc="{escape(OWNED + page)}"></iframe>'
     control = f'<iframe srcdoc="{escape(OWNED)}&lt;img src=x onerror=owned()&gt;"></iframe>'

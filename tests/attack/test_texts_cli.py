@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from attacking import ESCAPES, MARKUP, SCRIPTS, SEED, hostile_text, rng_of, run, times
+from attacking import ESCAPES, MARKUP, SCRIPTS, SEED, add_cases, hostile_text, rng_of, run, times
 from leaving import BAD, Elements
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -57,6 +57,7 @@ def test_no_text_reaches_a_terminal_as_a_command(name: str, folder: Path, tmp_pa
     rng = rng_of(f"command line {name}")
     for case in range(times(2)):
         text = f"a{hostile_text(rng, parts=3)[:60]}b"
+        add_cases("hostile texts")
         where = tmp_path / str(case)
         where.mkdir()
         done = run([*(text if one is TEXT else one for one in COMMANDS[name]), "--model", str(folder)], cwd=where)

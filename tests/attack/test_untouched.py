@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from attacking import rng_of, times
+from attacking import add_cases, rng_of, times
 from model_state import changed, copies, numbers, state_of, state_of_process
 from subjects import SENTENCE, SUBJECTS, Subject, questions, subject
 from torch import nn
@@ -62,6 +62,7 @@ def asked(ask: Callable[[Subject], Any], one: Subject) -> Any:
 @contextmanager
 def as_it_was(one: Subject, case: str) -> Iterator[None]:
     """Fail unless a model and the process are after the block as they were before it."""
+    add_cases("untouched models")
     model, process = state_of(one.model, one.changing), state_of_process()
     yield
     found = {**changed(process, state_of_process()), **changed(model, state_of(one.model, one.changing))}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from attack_runs import Undisturbed
-from attacking import Tally, rng_of, times, wait_for
+from attacking import Tally, add_cases, rng_of, times, wait_for
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 
@@ -80,6 +80,7 @@ def test_a_killed_worker_is_told_and_the_run_goes_on(undisturbed: Undisturbed, t
             workers = workers_of(process.pid)
             for worker in workers[: rng.randint(1, 2)]:
                 os.kill(worker, signal.SIGKILL)
+                add_cases("kills")
             wait_for_end(process, workers)
             said = (folder / ".error").read_bytes()
             assert process.returncode == 1, said
@@ -103,6 +104,7 @@ def test_workers_end_with_the_process_that_started_them(
             process = started(undisturbed, folder)
             wait_for_files(process, folder, count)
             workers = workers_of(process.pid)
+            add_cases("kills")
             (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
             wait_for_end(process, workers)
             try:

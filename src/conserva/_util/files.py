@@ -112,6 +112,27 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         half.unlink(missing_ok=True)
 
 
+@contextmanager
+def atomic_files(folder: str | Path) -> Iterator[Path]:
+    """Yield a temporary folder in a folder; the files that are written there move up into the folder at the end.
+
+    For libraries that write several files of their own choice. After an exception the folder is as it was before.
+    """
+    target = Path(folder)
+    half = target / f".{os.getpid()}-{secrets.token_hex(4)}"
+    half.mkdir(parents=True)
+    try:
+        yield half
+        for path in sorted(half.rglob("*")):
+            place = target / path.relative_to(half)
+            if path.is_dir():
+                place.mkdir(exist_ok=True)
+            else:
+                os.replace(path, place)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+
+
 def write_text(path: str | Path, text: str, given: str | None = None) -> Path:
     """Write a UTF-8 file, whole or not at all; an error repeats what the user gave."""
     return write_parts(path, [text], given)

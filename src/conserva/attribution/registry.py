@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -112,8 +113,11 @@ def _value(given: str, option: str, text: str, kind: Any) -> Any:
     kinds = typing.get_args(kind) or (kind,)  # Python 3.10 has other unions where the default is None
     if text == "None" and type(None) in kinds:
         return None
-    number, spoken = (float, "number") if float in kinds else (int, "whole number")
+    number, spoken = (float, "finite number") if float in kinds else (int, "whole number")
     try:
-        return number(text)
-    except ValueError:
+        value = number(text)
+        if not math.isfinite(value):
+            raise ValueError
+        return value
+    except (ValueError, OverflowError):
         raise Error(f"method={given!r}: {option}={text} is no {spoken}.") from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._util.files import writing
+from .._util.files import atomic_files, writing
 from ..datasets.graph_catalogue import BOTH, GraphDataset, graph_dataset
 from ..errors import Error
 from ..fingerprint import fingerprint
@@ -96,8 +96,8 @@ def train_graphs(
     )
     kept = trainer.run(out, progress)
     tested = graph_measures(model, splits["test"], data.metric)
-    with writing(out, f"out={str(out)!r}"), quiet_loading():
-        model.save_pretrained(out)
+    with writing(out, f"out={str(out)!r}"), quiet_loading(), atomic_files(out) as half:
+        model.save_pretrained(half)
     best = trainer.best_epoch()
     result = {
         "schema": SCHEMA,

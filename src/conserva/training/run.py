@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .._util.files import writing
+from .._util.files import atomic_files, writing
 from ..datasets import Dataset, dataset
 from ..fingerprint import configuration_of, fingerprint, hash_of, preprocessor_hash
 from ..loading import source_of
@@ -106,9 +106,9 @@ def train(
     best = trainer.run(out, progress)
     accuracy, _ = measure(model, batches["test"])
     tokenizer.model_max_length = recipe.tokens
-    with writing(out, f"out={str(out)!r}"), quiet_loading():
-        model.save_pretrained(out)
-        tokenizer.save_pretrained(out)
+    with writing(out, f"out={str(out)!r}"), quiet_loading(), atomic_files(out) as half:
+        model.save_pretrained(half)
+        tokenizer.save_pretrained(half)
     result = {
         "schema": SCHEMA,
         **settings,
