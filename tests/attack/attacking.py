@@ -25,6 +25,9 @@ from typing import Any
 SEED = int(os.environ.get("ATTACK_SEED", "0"))
 SCALE = float(os.environ.get("ATTACK_SCALE", "1"))
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def rng_of(name: str) -> random.Random:
     """Return the random numbers of one attack: others of the same run do not change them."""

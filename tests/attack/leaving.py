@@ -33,7 +33,7 @@ def check_terminal(draw: Callable[[Any, Console], object], hostile: Any, twin: A
     if lines:
         output = io.StringIO()
         draw(twin, Console(file=output, width=WIDE, color_system=None))
-        assert outputs["wide"].add_cases("\n") == output.getvalue().count("\n")
+        assert outputs["wide"].count("\n") == output.getvalue().count("\n")
 
 
 class Elements(HTMLParser):

@@ -117,7 +117,7 @@ def test_any_encoding_of_the_terminal_will_do(encoding: str, in_utf_8: dict[str,
     with tally.case(f"PYTHONIOENCODING={encoding}, an error"):
         assert error.code == 1
         assert error.err.decode(encoding).startswith("conserva: ")
-        assert error.err.decode(encoding).add_cases("\n") == 1
+        assert error.err.decode(encoding).count("\n") == 1
     tally.check()
 
 

@@ -35,7 +35,7 @@ def run_jobs(
     threads = max(1, cores() // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
         try:
-            with _ignoring_interrupts():
+            with _blocking_interrupts():
                 running = [pool.submit(work, *one) for one in todo]
             for done, job in enumerate(as_completed(running), 1):
                 job.result()
@@ -67,13 +67,16 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Start workers that ignore interrupts: a terminal sends them to all processes, and this one ends the others."""
-    if threading.current_thread() is not threading.main_thread():
+def _blocking_interrupts() -> Iterator[None]:
+    """Start workers that no interrupt reaches: a terminal sends it to all processes, and this one ends the others.
+
+    A new process inherits which signals are blocked. An interrupt of this process waits until the block ends.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
