@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import timing
-from conserva.operations import value_only as ours
+from conserva.engine.operations import value_only as ours
 
 SHAPES = {"32 heads of 128": (32, 32, 128), "32 heads of 64, 8 for keys": (32, 8, 64)}
 LENGTHS, SMALL_LENGTHS = tuple(2**i for i in range(11, 17)), (64, 128)

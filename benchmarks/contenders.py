@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import conserva
-from conserva.passes import Relevance
+from conserva.engine.passes import Relevance
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 
 import conserva
 from conserva.attribution import find
-from conserva.faithfulness.protocol import ERASER_PERCENT, PROTOCOLS
+from conserva.evaluation.protocol import ERASER_PERCENT, PROTOCOLS
 from timing import medians, report
 
 SENTENCES = (

@@ -40,9 +40,9 @@ from conserva._util.journal import Journal
 from conserva.attribution import find
 from conserva.bias_study.testing import holm
 from conserva.cli.progress import progress
-from conserva.faithfulness.statistics import Bootstrap, Table
-from conserva.passes import Relevance
-from conserva.quiet import quiet_loading
+from conserva.engine.passes import Relevance
+from conserva.evaluation.statistics import Bootstrap, Table
+from conserva.models.quiet import quiet_loading
 from planted_facts import Document, Encoded, drawn
 
 RULES = ("gi", "ah+ln", "attnlrp", "exact")

@@ -26,7 +26,7 @@ import contenders as ways
 import longcontext
 import throughput
 import timing
-from conserva.explaining import explain_with
+from conserva.explaining.explain import explain_with
 
 RULES = ("ah+ln", "exact")
 GI = "GI"

@@ -24,7 +24,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, PreTrai
 import conserva
 import contenders as ways
 import timing
-from conserva.explaining import explain_with
+from conserva.explaining.explain import explain_with
 
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 TARGET = 1

@@ -15,12 +15,12 @@ from PIL import Image  # noqa: E402
 import zoo  # noqa: E402
 from conserva.datasets import DATASETS  # noqa: E402
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS  # noqa: E402
-from conserva.experiments.findings import best_of, verdict  # noqa: E402
-from conserva.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS  # noqa: E402
-from conserva.experiments.graph_result import GraphResult  # noqa: E402
-from conserva.experiments.plan import ROWS  # noqa: E402
-from conserva.experiments.result import TextResult  # noqa: E402
-from conserva.views import graph_results, results  # noqa: E402
+from conserva.paper.experiments.findings import best_of, verdict  # noqa: E402
+from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS  # noqa: E402
+from conserva.paper.experiments.graph_result import GraphResult  # noqa: E402
+from conserva.paper.experiments.plan import ROWS  # noqa: E402
+from conserva.paper.experiments.result import TextResult  # noqa: E402
+from conserva.paper.views import graph_results, results  # noqa: E402
 from test_zoo import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 

@@ -29,8 +29,8 @@ from conserva.datasets import mnist
 from conserva.datasets.catalogue import FOLDER_VARIABLE
 from conserva.datasets.drawn import drawn_digit
 from conserva.errors import Error
-from conserva.quiet import quiet_loading
-from conserva.training.record import folder_of
+from conserva.models.quiet import quiet_loading
+from conserva.paper.training.record import folder_of
 
 SIDE = 28
 SHAPE = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 192}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from conserva.datasets.molecules import parsed
-from conserva.explanation import Entries, Explanation
+from conserva.results.explanation import Entries, Explanation
 
 VIRTUAL = 0.777
 LARGE = "O1CC[C@@H](NC(=O)[C@@H](Cc2cc3cc(ccc3nc2N)-c2ccccc2C)C)CC1(C)C"

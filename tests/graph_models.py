@@ -15,7 +15,7 @@ from torch_geometric.explain import Explainer
 from torch_geometric.nn import GATConv, GATv2Conv, GINConv, GPSConv, TransformerConv, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
-from conserva.geometric import RelevanceExplainer, SparseGraphormer
+from conserva.integrations.geometric import RelevanceExplainer, SparseGraphormer
 from test_graphormer import small
 from tiny import shake
 

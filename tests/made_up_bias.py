@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from conserva.bias_study.result import BiasStudy, Difference, Entity, Group, Mention, Naive, Swap
-from conserva.faithfulness.evaluation import Interval
+from conserva.evaluation.result import Interval
 
 FRAMES = (
     "{} gives the film a warmth that its script never earns .",

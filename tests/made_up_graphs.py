@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from conserva.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS, RULES
-from conserva.experiments.graph_result import BooksOfRules, GraphResult, TrainedGraphormer
-from conserva.experiments.plan import Row
-from conserva.explanation import Entries, Explanation
-from conserva.faithfulness.evaluation import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS, RULES
+from conserva.paper.experiments.graph_result import BooksOfRules, GraphResult, TrainedGraphormer
+from conserva.paper.experiments.plan import Row
+from conserva.results.explanation import Entries, Explanation
 
 MASKS = ("token", "induced", "blank")
 PAPER = tuple(row.method for row in GRAPH_ROWS if row.group == "paper")

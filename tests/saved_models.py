@@ -11,7 +11,7 @@ from typing import Any
 import language
 import tiny_heads
 import writers
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from test_image_task import saved as saved_vit
 from test_speech import speech
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from conserva import recording
-from conserva.recording import Compute, Recorder
+from conserva.replay import recorder as recording
+from conserva.replay.recorder import Compute, Recorder
 
 GPU = torch.device("cpu")
 """What stands for a GPU."""

@@ -23,10 +23,9 @@ from transformers import (
 
 import conserva
 from conserva.attribution import find
-from conserva.fingerprint import fingerprint
-from conserva.loading import source_of
-from conserva.models import AttentionOnly, AttentionOnlyConfig
-from conserva.models.attention_only import with_embeddings
+from conserva.models.attention_only import AttentionOnly, AttentionOnlyConfig, with_embeddings
+from conserva.tasks.fingerprint import fingerprint
+from conserva.tasks.loading import source_of
 from tiny import shake
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import conserva
 import tiny
-from conserva.rule_sets import RULE_SETS
+from conserva.engine.rules import RULE_SETS
 
 EPSILON = RULE_SETS["attnlrp"].epsilon
 

@@ -12,8 +12,8 @@ from rich.console import Console
 
 import conserva
 from conserva.auditing.result import Audit, Component, Head, Norm, layer_of
-from conserva.coverage import Meeting
-from conserva.rule_sets import RULE_SETS
+from conserva.engine.coverage import Meeting
+from conserva.engine.rules import RULE_SETS
 from conserva.views import audit as terminal
 from conserva.views import waterfall
 from conserva.views.audit_report import report, summary

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForTokenClassification
 import conserva
 from conserva import Error
 from conserva.bias_study.tagger import entities, tagger_of
-from conserva.loading import source_of
+from conserva.tasks.loading import source_of
 
 
 @pytest.mark.parametrize(

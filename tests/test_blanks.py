@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import conserva
-from conserva.faithfulness.protocol import PROTOCOLS
-from conserva.faithfulness.samples import Sample
+from conserva.evaluation.protocol import PROTOCOLS
+from conserva.evaluation.samples import Sample
 from conserva.tasks import Blanks
 from tiny_heads import closes, is_as_it_was, model, scores_with_pads, state_of, tokenizer
 

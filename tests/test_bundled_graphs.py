@@ -21,7 +21,7 @@ from conserva.datasets.drawn import drawn_digit
 from conserva.datasets.graph import Graph
 from conserva.datasets.molecules import bace
 from conserva.datasets.superpixels import digits
-from conserva.models import Graphormer, GraphormerConfig
+from conserva.models.graphormer import Graphormer, GraphormerConfig
 from test_graph_task import replica
 
 ROOT = Path(__file__).parents[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from conserva.carried import Carrier
-from conserva.ledger import Unbatchable
-from conserva.sources import Sources
+from conserva.attribution.carried import Carrier
+from conserva.engine.ledger import Unbatchable
+from conserva.engine.sources import Sources
 
 
 def carrier(samples: int = 1) -> Carrier:

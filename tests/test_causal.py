@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import conserva
-from conserva.fingerprint import fingerprint
 from conserva.tasks import Causal
 from conserva.tasks.causal import NextToken
+from conserva.tasks.fingerprint import fingerprint
 from conserva.tasks.prompts import words_of
 from conserva.tasks.vocabulary import Vocabulary
 from language import (

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from conserva.experiments.plan import OURS
-from conserva.experiments.result import TextResult
-from conserva.views.discussion import NEEDED, discussion
+from conserva.paper.experiments.plan import OURS
+from conserva.paper.experiments.result import TextResult
+from conserva.paper.views.discussion import NEEDED, discussion
 from test_findings import AH, EXACT, GI, LN, result
 
 SST2, SEMAINE = result("sst2"), result("semaine")

@@ -16,8 +16,8 @@ import pytest
 
 import conserva
 from conserva.cli import main
-from conserva.faithfulness.journal import NAME, SampleJournal
-from conserva.faithfulness.store import save
+from conserva.evaluation.journal import NAME, SampleJournal
+from conserva.evaluation.store import save
 
 TEXTS = [
     "a joy.",
@@ -50,7 +50,7 @@ def without_provenance(path: Path) -> dict:
 RUN = """
 import sys, time
 import conserva
-from conserva.faithfulness import run
+from conserva.evaluation import run
 measured = run.curves
 def slowly(task, stream, samples, *rest):
     print("measuring", *[one.number for one in samples], flush=True)
@@ -96,8 +96,8 @@ def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_not_repeated(task: conserva.Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = conserva.evaluate(task, TEXTS, ["gi"], out=tmp_path)
-    monkeypatch.setattr("conserva.faithfulness.run.curves", None)
-    monkeypatch.setattr("conserva.faithfulness.run.attributions", None)
+    monkeypatch.setattr("conserva.evaluation.run.curves", None)
+    monkeypatch.setattr("conserva.evaluation.run.attributions", None)
     calls: list[tuple[int, int]] = []
     again = conserva.evaluate(task, TEXTS, ["gi"], out=tmp_path, progress=lambda *at: calls.append(at))
     assert again == first

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from conserva.faithfulness.evaluation import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
 from conserva.views import curves, table
 from conserva.views.report import report, summary
 from test_views import BROWSER, in_browser

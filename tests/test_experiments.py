@@ -15,15 +15,15 @@ from conserva.attribution.registry import find
 from conserva.cli import main
 from conserva.datasets import DATASETS, Dataset, Labelled
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
-from conserva.experiments import sentences as examples
-from conserva.experiments.findings import row_of
-from conserva.experiments.plan import OURS, ROWS, SLICES, Plan
-from conserva.experiments.pooling import pool
-from conserva.experiments.published import _all, published, published_accuracy, sources
-from conserva.experiments.result import TextResult
-from conserva.experiments.text import EVALUATION, MODEL, reproduce
-from conserva.faithfulness.evaluation import Evaluation
-from conserva.training.recipe import RECIPES
+from conserva.evaluation.result import Evaluation
+from conserva.paper.experiments import sentences as examples
+from conserva.paper.experiments.findings import row_of
+from conserva.paper.experiments.plan import OURS, ROWS, SLICES, Plan
+from conserva.paper.experiments.pooling import pool
+from conserva.paper.experiments.published import _all, published, published_accuracy, sources
+from conserva.paper.experiments.result import TextResult
+from conserva.paper.experiments.text import EVALUATION, MODEL, reproduce
+from conserva.paper.training.recipe import RECIPES
 from test_training import data  # noqa: F401 - a fixture
 
 REAL = os.environ.get("CONSERVA_DATA", "")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import conserva
-from conserva.batches import by_length
+from conserva.engine.rules import RULE_SETS
 from conserva.errors import OutOfMemory
-from conserva.explanation import Entries
-from conserva.rule_sets import RULE_SETS
+from conserva.results.explanation import Entries
+from conserva.tasks.batches import by_length
 from tiny import bert
 
 SENTENCE = "has a lot of the virtues of eastwood at his best."

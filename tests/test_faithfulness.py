@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import conserva
 from conserva.attribution import find
-from conserva.faithfulness import measure
-from conserva.faithfulness.protocol import ERASER_PERCENT, PROTOCOLS, plan
-from conserva.faithfulness.samples import Sample
-from conserva.faithfulness.statistics import Bootstrap, Table, area, conservation
-from conserva.faithfulness.stream import Stream
-from conserva.faithfulness.summary import rows_of_methods
+from conserva.evaluation import measure
+from conserva.evaluation.protocol import ERASER_PERCENT, PROTOCOLS, plan
+from conserva.evaluation.samples import Sample
+from conserva.evaluation.statistics import Bootstrap, Table, area, conservation
+from conserva.evaluation.stream import Stream
+from conserva.evaluation.summary import rows_of_methods
 from conserva.tasks.masking import TextRows
 
 TEXTS = [
@@ -248,7 +248,7 @@ def test_a_method_that_fails_names_the_sample(task: conserva.Text, monkeypatch) 
             raise conserva.Error("The relevance has nan or inf.")
         return find("gi").apply(model, inputs, target)
 
-    monkeypatch.setattr("conserva.faithfulness.run.find", lambda name: Method(name, "", fails))
+    monkeypatch.setattr("conserva.evaluation.run.find", lambda name: Method(name, "", fails))
     with pytest.raises(conserva.Error, match=r"Sample 3 \('not much.*nan or inf"):
         conserva.evaluate(task, TEXTS, ["gi"])
     assert registry.find("gi").name == "gi"
@@ -264,7 +264,7 @@ def test_methods_that_do_not_apply_are_reported(task: conserva.Text, monkeypatch
     def pick(name: str) -> Method:
         return Method(name, "", refuses) if name == "rollout" else find(name)
 
-    monkeypatch.setattr("conserva.faithfulness.run.find", pick)
+    monkeypatch.setattr("conserva.evaluation.run.find", pick)
     found = conserva.evaluate(task, TEXTS, ["gi", "rollout"])
     assert found.refused == {"rollout": "no maps here"}
     assert [one.method for one in found.methods] == ["gi", "leave-one-out"]

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 import conserva
-from conserva.experiments import findings
-from conserva.experiments.plan import OURS, ROWS, Row
-from conserva.experiments.result import TextResult, Trained
-from conserva.explanation import Entries, Explanation
-from conserva.faithfulness.evaluation import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from conserva.paper.experiments import findings
+from conserva.paper.experiments.plan import OURS, ROWS, Row
+from conserva.paper.experiments.result import TextResult, Trained
+from conserva.results.explanation import Entries, Explanation
 
 GI, AH, LN, EXACT = (f"{name}:at=embeddings" for name in ("gi", "ah", "ln", "exact"))
 TITLES = {row.method: row.title for row in ROWS}

@@ -13,10 +13,10 @@ pytest.importorskip("triton", reason="the kernel is written in Triton")
 
 import conserva
 import tiny
-from conserva.kernels import gate_gradients as gate_gradients_module
-from conserva.kernels.gate_gradients import KINDS, gate_gradients, ratio_gradient
-from conserva.operations import gated
-from conserva.operations.elementwise import Activation, Call
+from conserva.engine.kernels import gate_gradients as gate_gradients_module
+from conserva.engine.kernels.gate_gradients import KINDS, gate_gradients, ratio_gradient
+from conserva.engine.operations import gated
+from conserva.engine.operations.elementwise import Activation, Call
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 import conserva
 import zoo
-from conserva import memory
-from conserva.operations import gated
-from conserva.propagation import Propagation
-from conserva.rule_sets import RuleSet, rule_set
-from conserva.sources import Sources
+from conserva.engine import memory
+from conserva.engine.context import Propagation
+from conserva.engine.operations import gated
+from conserva.engine.rules import RuleSet, rule_set
+from conserva.engine.sources import Sources
 from test_propagation import state
 from tiny import bert, llama, shake, tokens
 
@@ -49,7 +49,7 @@ def explained(model: nn.Module, inputs: Any, target: Any, checkpoint: str, **how
         return conserva.relevance(model, inputs, target, checkpoint=checkpoint, **how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            sys.modules["conserva.model_relevance"], "within_memory", lambda checkpoint, device, run: run(None)
+            sys.modules["conserva.engine.relevance"], "within_memory", lambda checkpoint, device, run: run(None)
         )
         return conserva.relevance(model, inputs, target, **how)
 

@@ -14,15 +14,15 @@ import torch
 from torch import nn
 
 import conserva
-from conserva import generating
+from conserva.engine.ledger import Unbatchable
+from conserva.engine.passes import Pass
 from conserva.errors import OutOfMemory
-from conserva.explanation import Entries
-from conserva.fingerprint import fingerprint
-from conserva.generating import generation
-from conserva.generation_result import Generation
-from conserva.ledger import Unbatchable
-from conserva.passes import Pass
+from conserva.explaining import generate as generating
+from conserva.explaining.generate import generation
+from conserva.results.explanation import Entries
+from conserva.results.generation import Generation
 from conserva.tasks import Causal
+from conserva.tasks.fingerprint import fingerprint
 from language import BEGIN, END, KINDS, TEMPLATE, byte_tokenizer, causal, language_model
 
 PROMPT, ANSWER = "The capital of France is", " Paris. Rome"

@@ -11,8 +11,8 @@ import torch
 from transformers.utils.logging import warning_once
 
 import conserva
-from conserva.generating_seq2seq import answer_matrix
-from conserva.generation_result import Generation
+from conserva.explaining.generate_seq2seq import answer_matrix
+from conserva.results.generation import Generation
 from conserva.tasks.seq2seq import Seq2Seq
 from writers import KINDS, pieces, writer
 

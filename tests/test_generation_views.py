@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 import conserva
-from conserva.explanation import Entries, Explanation, Sink
-from conserva.generation_result import Generation, Step
+from conserva.results.explanation import Entries, Explanation, Sink
+from conserva.results.generation import Generation, Step
 from conserva.views import colours
 from conserva.views.generation_page import generation_page
 from conserva.views.generation_terminal import show_generation

@@ -19,8 +19,8 @@ from torch_geometric.nn import GINConv, GPSConv, global_add_pool
 from torch_geometric.utils import softmax, to_dense_batch
 
 import conserva
-from conserva.geometric import RelevanceExplainer, SparseGraphormer
-from conserva.passes import Relevance
+from conserva.engine.passes import Relevance
+from conserva.integrations.geometric import RelevanceExplainer, SparseGraphormer
 from graph_models import (
     BATCH,
     BOTH,
@@ -329,11 +329,11 @@ def test_what_cannot_be_explained_is_said(case: str) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("conserva.geometric")]:
+    for name in [name for name in sys.modules if name.startswith("conserva.integrations.geometric")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
     with pytest.raises(conserva.Error, match=r"pip install 'conserva\[geometric\]'"):
-        importlib.import_module("conserva.geometric")
+        importlib.import_module("conserva.integrations.geometric")
 
 
 # Graphormer under the contract of PyTorch Geometric.

@@ -19,7 +19,7 @@ from torch_geometric.explain.metric import fidelity as pyg_fidelity
 from torch_geometric.nn import global_add_pool
 
 import conserva
-from conserva.geometric import fidelity
+from conserva.integrations.geometric import fidelity
 from graph_models import (
     BATCH,
     BOTH,

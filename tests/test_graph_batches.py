@@ -20,11 +20,11 @@ from conserva.datasets.graph import Graph, batch, structure
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS, GraphDataset, graph_dataset
 from conserva.models import graphormer
 from conserva.models.graphormer import Graphormer, GraphormerConfig, trusted_ids
-from conserva.training import graph_batches
-from conserva.training.graph_batches import GraphBatches
-from conserva.training.graph_recipe import GraphRecipe, graph_recipe_of
-from conserva.training.graph_trainer import GraphTrainer
-from conserva.training.measures import roc_auc
+from conserva.paper.training import graph_batches
+from conserva.paper.training.graph_batches import GraphBatches
+from conserva.paper.training.graph_recipe import GraphRecipe, graph_recipe_of
+from conserva.paper.training.graph_trainer import GraphTrainer
+from conserva.paper.training.measures import roc_auc
 
 CPU = torch.device("cpu")
 

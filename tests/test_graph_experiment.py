@@ -18,12 +18,12 @@ from conserva.attribution.registry import find
 from conserva.cli import main
 from conserva.datasets.graph import Graph
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
-from conserva.experiments.findings import row_of
-from conserva.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS, RULES, SLICES, GraphPlan
-from conserva.experiments.graph_result import GraphResult
-from conserva.experiments.graphs import EXAMPLES, SHOWN, reproduce_graphs
-from conserva.experiments.published import published, published_accuracy
-from conserva.faithfulness.evaluation import Evaluation
+from conserva.evaluation.result import Evaluation
+from conserva.paper.experiments.findings import row_of
+from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS, RULES, SLICES, GraphPlan
+from conserva.paper.experiments.graph_result import GraphResult
+from conserva.paper.experiments.graphs import EXAMPLES, SHOWN, reproduce_graphs
+from conserva.paper.experiments.published import published, published_accuracy
 from conserva.tasks.graph import MASKS
 
 PLAN = GraphPlan(datasets=("chains", "lines"), seeds=(0, 1), quick=True)
@@ -246,7 +246,7 @@ def test_all_datasets_of_the_experiment_run_if_none_is_named(
         plans.append(plan)
         raise conserva.Error("noted")
 
-    monkeypatch.setattr("conserva.experiments.graphs.reproduce_graphs", noted)
+    monkeypatch.setattr("conserva.paper.experiments.graphs.reproduce_graphs", noted)
     assert main(["reproduce", "graphs", "--out", str(tmp_path)]) == 1
     assert main(["reproduce", "graphs", "--out", str(tmp_path), "--quick"]) == 1
     assert "noted" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from conserva.cli import main
-from conserva.faithfulness.evaluation import Evaluation, Interval, Pair
+from conserva.evaluation.result import Evaluation, Interval, Pair
 from conserva.tasks.graph import MASKS
 from conserva.views import curves, table
 from conserva.views.report import report, summary

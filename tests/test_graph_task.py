@@ -14,8 +14,8 @@ import conserva
 from conserva.datasets.graph import Graph, batch, induced, structure
 from conserva.datasets.molecules import EDGE_VALUES, NODE_VALUES, molecule
 from conserva.datasets.superpixels import blank, superpixels
-from conserva.faithfulness.stream import Stream
-from conserva.models import Graphormer, GraphormerConfig
+from conserva.evaluation.stream import Stream
+from conserva.models.graphormer import Graphormer, GraphormerConfig
 from conserva.tasks.graph import MASKS
 from tiny import shake
 

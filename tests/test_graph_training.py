@@ -18,13 +18,13 @@ from conserva.cli import main
 from conserva.datasets.graph import batch, structure
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
 from conserva.models.graphormer import Graphormer, GraphormerConfig
-from conserva.training import graph_run, graph_trainer
-from conserva.training.batches import Samples
-from conserva.training.graph_recipe import GraphRecipe
-from conserva.training.graph_run import train_graphs
-from conserva.training.graph_trainer import GraphTrainer
-from conserva.training.measures import roc_auc
-from conserva.training.trainer import STATE
+from conserva.paper.training import graph_run, graph_trainer
+from conserva.paper.training.batches import Samples
+from conserva.paper.training.graph_recipe import GraphRecipe
+from conserva.paper.training.graph_run import train_graphs
+from conserva.paper.training.graph_trainer import GraphTrainer
+from conserva.paper.training.measures import roc_auc
+from conserva.paper.training.trainer import STATE
 
 RECIPE = GraphRecipe(learning_rate=1e-2, epochs=3, batch_size=1)
 """24 graphs, one a step: 24 steps an epoch; progress is told after 20 of them, and at the end."""

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from conserva.experiments import findings
-from conserva.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
-from conserva.experiments.graph_result import GraphResult
-from conserva.experiments.published import published
-from conserva.views import curves, graph_panels, graph_results, panels
-from conserva.views.graph_discussion import graph_discussion
-from conserva.views.graphs_page import page
-from conserva.views.results_page import QUICK
+from conserva.paper.experiments import findings
+from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
+from conserva.paper.experiments.graph_result import GraphResult
+from conserva.paper.experiments.published import published
+from conserva.paper.views import graph_panels, graph_results, panels
+from conserva.paper.views.graph_discussion import graph_discussion
+from conserva.paper.views.graphs_page import page
+from conserva.paper.views.results_page import QUICK
+from conserva.views import curves
 from conserva.views.table import _bare, interval, short
 from made_up_graphs import BOTH, COLUMNS, MASKS, PAPER, TITLES, result, title
 from test_results_views import plain, row_in, section, tables

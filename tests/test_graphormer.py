@@ -13,10 +13,10 @@ from transformers import AutoModelForSequenceClassification
 
 import conserva
 from conserva.attribution import find
-from conserva.fingerprint import fingerprint
-from conserva.models import Graphormer, GraphormerConfig
-from conserva.passes import Relevance
-from conserva.rule_sets import RuleSet, rule_set
+from conserva.engine.passes import Relevance
+from conserva.engine.rules import RuleSet, rule_set
+from conserva.models.graphormer import Graphormer, GraphormerConfig
+from conserva.tasks.fingerprint import fingerprint
 from tiny import shake
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

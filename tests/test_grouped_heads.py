@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend
 
 import conserva
-from conserva.operations import attention, value_only
-from conserva.operations.sight import Sight
+from conserva.engine.operations import attention, value_only
+from conserva.engine.operations.attention_masks import Sight
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MATH, EFFICIENT, FLASH = (

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import conserva
-from conserva.rule_sets import RULE_SETS
+from conserva.engine.rules import RULE_SETS
 from test_replicas import EXACT, normal, propagated
 from tiny import attention_head
 

@@ -13,7 +13,7 @@ from PIL import Image as Pictures
 import conserva
 import tiny_heads
 from conserva.cli import main
-from conserva.heads import HEADS, SENTENCES, head_of
+from conserva.tasks.heads import HEADS, SENTENCES, head_of
 from saved_models import SAVED
 from test_speech import tone, written
 
@@ -70,7 +70,7 @@ def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
 
 def test_a_gguf_file_says_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some.gguf").write_bytes(b"GGUF")
-    monkeypatch.setattr("conserva.loading.find_spec", lambda name: None if name == "accelerate" else name)
+    monkeypatch.setattr("conserva.tasks.loading.find_spec", lambda name: None if name == "accelerate" else name)
     with pytest.raises(conserva.Error, match=r"some\.gguf' is read by gguf and accelerate: .*conserva\[gguf\]"):
         conserva.load(tmp_path / "some.gguf")
 

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import conserva
-from conserva.fingerprint import identity_of
-from conserva.loading import source_of
+from conserva.tasks.fingerprint import identity_of
+from conserva.tasks.loading import source_of
 
 TEXTS = ["a joy.", "dull and grey", "eastwood at his best", "not eastwood"]
 

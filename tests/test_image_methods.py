@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 import conserva
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from conserva.tasks import Image
 from conserva.tasks.patches import Grid, grid_of
 from tiny import shake

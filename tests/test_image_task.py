@@ -15,7 +15,7 @@ from PIL import Image as Pictures
 from torch import nn
 
 import conserva
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from conserva.tasks import Image
 from conserva.tasks.image import MASKS, load_image
 from conserva.tasks.pixels import read_image

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 import conserva
-from conserva.explanation import Entries, Explanation
+from conserva.results.explanation import Entries, Explanation
 from conserva.tasks.pixels import png
 from conserva.views import blocks, figure, overlay, pictures, terminal
 from conserva.views.colours import AGAINST, FOR

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conserva.experiments.jobs import run_jobs
+from conserva.paper.experiments.jobs import run_jobs
 
 
 def write(path: Path, text: str) -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import conserva
-from conserva import launches
 from conserva.bias_study import collect
-from conserva.recording import AFTER
+from conserva.explaining import launches
+from conserva.replay.recorder import AFTER
 from tapes import Recorders, Stuck, Tape, record_by
 
 TEXTS = [f"{word} film" for word in ("good", "bad", "fine", "dull", "long", "short", "old", "new", "great")]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
-from conserva.ledger import MANY, Books, Entry
+from conserva.engine.ledger import MANY, Books, Entry
 from tiny import HandWritten, bert, shake, tokens
 
 

@@ -22,13 +22,13 @@ import conserva
 from conserva.bias_study.lexicon import lexicon_of
 from conserva.bias_study.mentions import Words
 from conserva.bias_study.tagger import tagger_of
-from conserva.bounds import bounded, check_settings
 from conserva.datasets import files, read_labelled
 from conserva.datasets.drawn import digit_graph
 from conserva.datasets.molecules import molecule
-from conserva.quiet import quiet_loading
+from conserva.models.bounds import bounded, check_settings
+from conserva.models.quiet import quiet_loading
+from conserva.paper.training.checkpoint import read_state, write_state
 from conserva.tasks.audio import audio_of
-from conserva.training.checkpoint import read_state, write_state
 from test_speech import tone, written
 
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
@@ -202,7 +202,7 @@ def test_bounds_are_told() -> None:
 
 
 def test_what_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch, whole: Path) -> None:
-    monkeypatch.setattr("conserva.bounds.host_memory", lambda: 1000.0)
+    monkeypatch.setattr("conserva.models.bounds.host_memory", lambda: 1000.0)
     with pytest.raises(conserva.errors.OutOfMemory, match="GiB are free"):
         conserva.load(whole)
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
-from conserva.second_opinion import verify
+from conserva.auditing.second_opinion import verify
 from tiny import shake
 
 IDS = torch.tensor([[3, 7, 1, 9, 4]])

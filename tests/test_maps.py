@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import conserva
 import zoo
 from conserva.attribution.attended import attend
+from conserva.attribution.attention_maps import MapRecorder
 from conserva.attribution.registry import find
-from conserva.maps import MapRecorder
-from conserva.sources import Sources
+from conserva.engine.sources import Sources
 from test_zoo import MODEL_TYPES, WORKING, made, mixture, one_of
 from tiny import Classifier, HandWritten, Translator, bert, llama, tokens
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import conserva
-from conserva import memory
-from conserva.memory import Keeper, Plan
+from conserva.engine import memory
+from conserva.engine.memory import Keeper, Plan
 from test_gated import assert_same, explained
 from tiny import bert, llama, tokens
 

@@ -11,9 +11,9 @@ pytest.importorskip("triton", reason="the kernel is written in Triton")
 
 import conserva
 import tiny
-from conserva.kernels import norm_gradient as norm_gradient_module
-from conserva.kernels.norm_gradient import WIDEST, fits, norm_gradient
-from conserva.operations import norms
+from conserva.engine.kernels import norm_gradient as norm_gradient_module
+from conserva.engine.kernels.norm_gradient import WIDEST, fits, norm_gradient
+from conserva.engine.operations import norms
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCES = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}

@@ -18,7 +18,7 @@ from rich.console import Console
 import conserva
 import tiny_heads
 from conserva.cli import main
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from conserva.tasks.output_heads import OUTPUT_HEADS, configured_head
 from conserva.views.html import page
 from conserva.views.terminal import compare, show

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import conserva
+from conserva.engine.passes import Relevance
+from conserva.engine.quantized import biases_in_sight
 from conserva.errors import NotApplicable
-from conserva.packed import biases_in_sight
-from conserva.passes import Relevance
 
 IDS = torch.randint(0, 40, (2, 7), generator=torch.Generator().manual_seed(0))
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from conserva.explanation import Explanation
+from conserva.results.explanation import Explanation
 from conserva.views import blocks, colours, figure, pictures, terminal
 from conserva.views.html import page
 from conserva.views.nodes import strongest

@@ -9,7 +9,7 @@ import pytest
 
 import conserva
 from conserva.datasets.molecules import parsed
-from conserva.explanation import Explanation
+from conserva.results.explanation import Explanation
 from conserva.views import blocks, colours, figure, pictures
 from conserva.views.html import fragment, page
 from conserva.views.molecule import molecule_svg

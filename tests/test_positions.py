@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import conserva
-from conserva.inputs import Inputs
-from conserva.positions import only_explained
+from conserva.engine.inputs import Inputs
+from conserva.engine.positions import only_explained
 from tiny import bert, shake, tokens
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
-from conserva.rule_sets import RULE_SETS, RULES, rule_set
+from conserva.engine.rules import RULE_SETS, RULES, rule_set
 from tiny import HandWritten, bert, llama, shake, tokens
 
 TOUCHABLE = (F.softmax, F.layer_norm, F.linear, torch.matmul, nn.Dropout.forward, nn.Module.__call__, torch.rsqrt)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import conserva
-from conserva.faithfulness.stream import Stream
+from conserva.evaluation.stream import Stream
 from conserva.tasks import Question
 from conserva.tasks.questions import MOST_TOKENS
 from tiny_heads import closes, is_as_it_was, model, scores_with_pads, state_of, tokenizer

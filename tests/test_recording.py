@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 import tiny
-from conserva import cuda_graph, recording
-from conserva.recording import AFTER, MOST_SHAPES, Compute, Recorder, recorder_of
+from conserva.replay import cuda_graph
+from conserva.replay import recorder as recording
+from conserva.replay.recorder import AFTER, MOST_SHAPES, Compute, Recorder, recorder_of
 from tapes import GPU, Pool, Stuck, Tape, record_by, rounded
 
 

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 import conserva
 import tiny
 import zoo
-from conserva import cuda_graph, recording
-from conserva.passes import Relevance
-from conserva.recording import AFTER, Recorder
+from conserva.engine.passes import Relevance
+from conserva.replay import cuda_graph
+from conserva.replay import recorder as recording
+from conserva.replay.recorder import AFTER, Recorder
 from stale_cases import STALE, Reading, restore_attention
 from test_zoo import WORKING
 

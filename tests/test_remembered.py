@@ -14,12 +14,12 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva import replays
 from conserva.attribution import find
-from conserva.checks import Checks
-from conserva.launches import launched
-from conserva.operations import attention, remembered
-from conserva.recording import Recorder, recorder_of
+from conserva.engine.checks import Checks
+from conserva.engine.operations import attention, remembered
+from conserva.explaining.launches import launched
+from conserva.replay import replays
+from conserva.replay.recorder import Recorder, recorder_of
 from tapes import GPU, Pool, Recorders, Tape, record_by
 from test_replays import OFTEN, same
 

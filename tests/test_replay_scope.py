@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import conserva
 import tiny
-from conserva import recordable
-from conserva.replay_scope import Replaying
+from conserva.replay import recordable
+from conserva.replay.scope import Replaying
 from tapes import Recorders, Tape, record_by
 from test_replays import loop, same
 

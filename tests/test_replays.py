@@ -14,10 +14,10 @@ from torch.nested import nested_tensor
 
 import conserva
 import tiny
-from conserva import transfer
-from conserva.passes import Relevance
-from conserva.recording import AFTER
-from conserva.replay_scope import Replaying
+from conserva.engine import transfer
+from conserva.engine.passes import Relevance
+from conserva.replay.recorder import AFTER
+from conserva.replay.scope import Replaying
 from tapes import Recorders, Stuck, Tape, record_by, rounded
 
 OFTEN = AFTER + 4
@@ -324,13 +324,13 @@ def test_what_was_found_before_a_failure_comes_first(taped: Recorders, monkeypat
     model = tiny.bert()
     with torch.no_grad():
         model.bert.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
-    plain = conserva.passes.Pass.__call__
+    plain = conserva.engine.passes.Pass.__call__
 
     def fails(*given: Any) -> Any:
         plain(*given)
         raise ValueError("later")
 
-    monkeypatch.setattr(conserva.passes.Pass, "__call__", fails)
+    monkeypatch.setattr(conserva.engine.passes.Pass, "__call__", fails)
     with conserva.replaying(model) as fast, pytest.raises(conserva.Error, match="nan or inf"):
         fast.relevance(tiny.tokens(), 0)
 

@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 import conserva
-from conserva.experiments import findings
-from conserva.experiments.plan import OURS, ROWS
-from conserva.experiments.published import published
-from conserva.experiments.result import TextResult
-from conserva.views import curves, panels, results
-from conserva.views.discussion import discussion
-from conserva.views.results_page import QUICK, page
+from conserva.paper.experiments import findings
+from conserva.paper.experiments.plan import OURS, ROWS
+from conserva.paper.experiments.published import published
+from conserva.paper.experiments.result import TextResult
+from conserva.paper.views import panels, results
+from conserva.paper.views.discussion import discussion
+from conserva.paper.views.results_page import QUICK, page
+from conserva.views import curves
 from conserva.views.table import _bare, interval, short
 from test_findings import EXACT, PAPER, TITLES, result
 

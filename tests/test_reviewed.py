@@ -23,7 +23,7 @@ import tiny_heads
 import writers
 from conserva.attribution import find
 from conserva.cli import main
-from conserva.cli.given import aimed, target_of
+from conserva.cli.input_options import aimed, target_of
 from conserva.tasks.prompts import words_of
 from saved_models import SAVED
 from test_generating import PROMPT
@@ -272,7 +272,9 @@ def test_scores_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch)
         found = method.apply(*given)
         return dataclasses.replace(found, scores={name: one * math.nan for name, one in found.scores.items()})
 
-    monkeypatch.setattr(sys.modules["conserva.explaining"], "find", lambda _: dataclasses.replace(method, apply=broken))
+    monkeypatch.setattr(
+        sys.modules["conserva.explaining.explain"], "find", lambda _: dataclasses.replace(method, apply=broken)
+    )
     with pytest.raises(conserva.Error, match="a-last gives scores that are nan or inf on this model"):
         conserva.explain(task, "a joy.", method="a-last")
 

@@ -14,7 +14,7 @@ import conserva
 from conserva import Audit, Explanation, Generation, Trace
 from conserva._util.files import check_file, check_folder
 from conserva.cli import main
-from conserva.saving import saved
+from conserva.results.saving import saved
 from conserva.views.generation_terminal import show_generation
 from test_generation_views import ONE, generation
 
@@ -152,7 +152,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatc
     def computes(*_: Any, **__: Any) -> None:
         raise AssertionError("the model is loaded before the path is looked at")
 
-    monkeypatch.setattr("conserva.loading.load", computes)
+    monkeypatch.setattr("conserva.tasks.loading.load", computes)
     assert main(arguments) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

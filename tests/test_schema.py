@@ -17,11 +17,11 @@ import test_evaluation_views
 import test_findings
 import test_image_views
 from conserva import Audit, BiasStudy, Evaluation, Explanation, Generation, Trace
-from conserva.experiments.graph_result import GraphResult
-from conserva.experiments.result import TextResult
-from conserva.explanation import Entries, Sink
-from conserva.schema import DEEPEST, Count, Share, read, written
-from conserva.training.record import RESULT, read_training, write_training
+from conserva.paper.experiments.graph_result import GraphResult
+from conserva.paper.experiments.result import TextResult
+from conserva.paper.training.record import RESULT, read_training, write_training
+from conserva.results.explanation import Entries, Sink
+from conserva.results.schema import DEEPEST, Count, Share, read, written
 from test_generation_views import generation
 
 SCHEMA = "conserva/test/1"
@@ -295,7 +295,9 @@ def test_parts_of_a_result_are_whole_results(one: Explanation) -> None:
 
 def test_who_cannot_draw_can_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("rdkit", "PIL"):
-        monkeypatch.setattr("conserva.picture.find_spec", lambda asked, name=name: None if asked == name else object())
+        monkeypatch.setattr(
+            "conserva.results.picture.find_spec", lambda asked, name=name: None if asked == name else object()
+        )
         for one in (MOLECULE, IMAGE):
             assert Explanation.from_json(one.to_json()) == one
 

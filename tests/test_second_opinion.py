@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 import conserva
 import zoo
-from conserva import second_opinion
+from conserva.auditing import second_opinion
+from conserva.auditing.doctor import examine
+from conserva.auditing.second_opinion import verify
 from conserva.cli import main
-from conserva.doctor import examine
-from conserva.second_opinion import verify
-from conserva.sources import Sources
+from conserva.engine.sources import Sources
 from test_zoo import MODEL_TYPES, WORKING, Narrowing, mixture, rules_for
 from tiny import Classifier, HandWritten, Translator, bert, llama, shake, tokens
 

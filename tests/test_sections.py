@@ -13,8 +13,8 @@ from rich.console import Console
 
 from conserva import Explanation
 from conserva.errors import NotApplicable
-from conserva.explanation import Sink
-from conserva.loading import load
+from conserva.results.explanation import Sink
+from conserva.tasks.loading import load
 from conserva.tasks.task import Encoded
 from conserva.views.html import page
 from conserva.views.terminal import show

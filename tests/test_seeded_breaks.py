@@ -14,20 +14,12 @@ from torch import Tensor, nn
 from transformers import BartConfig, BartForSequenceClassification
 
 import conserva
-from conserva import passes, sources
-from conserva.inputs import Inputs
-from conserva.operations import (
-    activations,
-    elementwise,
-    gated,
-    linear,
-    live,
-    norms,
-    patterns,
-    value_only,
-)
-from conserva.propagation import Propagation
-from conserva.second_opinion import verify
+from conserva.auditing.second_opinion import verify
+from conserva.engine import passes, sources
+from conserva.engine.context import Propagation
+from conserva.engine.inputs import Inputs
+from conserva.engine.operations import activations, elementwise, gated, linear, norms, patterns, value_only
+from conserva.engine.operations import tensors as live
 from tiny import Translator, bert, llama, shake, tokens
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -111,7 +103,7 @@ def in_table(*names: str, reader: Callable[..., Any]) -> Break:
     """Another reader for some calls."""
 
     def broken(patch: pytest.MonkeyPatch) -> None:
-        from conserva.operations import READERS
+        from conserva.engine.operations import READERS
 
         for name in names:
             patch.setitem(READERS, name, reader)

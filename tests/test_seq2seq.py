@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import conserva
-from conserva.faithfulness.protocol import PROTOCOLS
-from conserva.faithfulness.samples import Sample
+from conserva.evaluation.protocol import PROTOCOLS
+from conserva.evaluation.samples import Sample
 from conserva.tasks.seq2seq import Seq2Seq
 from tiny import bert, llama
 from writers import KINDS, byte_level, pieces, t5, writer

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import conserva
-from conserva.faithfulness.stream import Stream
+from conserva.evaluation.stream import Stream
 from conserva.tasks import Similarity
 from tiny_heads import closes, is_as_it_was, model, scores_with_pads, state_of, tokenizer
 

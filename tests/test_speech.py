@@ -15,7 +15,7 @@ import torch
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 import conserva
-from conserva.generating_seq2seq import answer_matrix
+from conserva.explaining.generate_seq2seq import answer_matrix
 from conserva.tasks.audio import Audio, audio_of
 from conserva.tasks.seq2seq import Seq2Seq
 from conserva.tasks.speech import Speech

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import conserva
-from conserva.faithfulness.protocol import PROTOCOLS
-from conserva.faithfulness.samples import Sample
-from conserva.faithfulness.stream import Stream
+from conserva.evaluation.protocol import PROTOCOLS
+from conserva.evaluation.samples import Sample
+from conserva.evaluation.stream import Stream
 from conserva.tasks import Tokens
 from tiny_heads import closes, is_as_it_was, model, scores_with_pads, state_of, tokenizer
 

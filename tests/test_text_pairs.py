@@ -20,7 +20,7 @@ import tiny_heads
 import writers
 from conserva.cli import main
 from conserva.datasets import Labelled
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from conserva.views.html import page
 from test_image_methods import vit
 

@@ -22,11 +22,11 @@ from transformers import (
 )
 
 import conserva
-from conserva.explanation import Entries
-from conserva.layers import stacks_of
+from conserva.explaining.layers import stacks_of
+from conserva.explaining.trace import Trace, trace
+from conserva.results.explanation import Entries
 from conserva.tasks.reading import Answer, Reading
 from conserva.tasks.task import Encoded, Task
-from conserva.tracing import Trace, trace
 from conserva.views.colours import shade
 from conserva.views.trace import show_trace, trace_page
 from tiny import bert, llama, shake

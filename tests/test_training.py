@@ -18,12 +18,12 @@ import conserva
 from conserva.cli import main
 from conserva.datasets import DATASETS, Dataset, Labelled
 from conserva.datasets.catalogue import Split
-from conserva.loading import source_of
-from conserva.training import batches, run, trainer
-from conserva.training.batches import Batches
-from conserva.training.recipe import Recipe
-from conserva.training.run import train
-from conserva.training.trainer import STATE, Trainer
+from conserva.paper.training import batches, run, trainer
+from conserva.paper.training.batches import Batches
+from conserva.paper.training.recipe import Recipe
+from conserva.paper.training.run import train
+from conserva.paper.training.trainer import STATE, Trainer
+from conserva.tasks.loading import source_of
 
 WORDS = {0: ("dull", "bad", "tedious", "lifeless"), 1: ("good", "lovely", "a joy", "moving")}
 THINGS = ("film", "plot", "cast", "story and a cast of many", "ending", "music")

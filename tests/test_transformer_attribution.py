@@ -13,8 +13,8 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, ViTConfig, V
 import conserva
 import tiny
 from conserva.attribution import find
-from conserva.carried import Carrier
-from conserva.sources import Sources
+from conserva.attribution.carried import Carrier
+from conserva.engine.sources import Sources
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
 

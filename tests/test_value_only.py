@@ -13,9 +13,10 @@ from torch import Tensor
 
 import conserva
 import tiny
-from conserva.operations import sight, value_only
-from conserva.operations.sight import Band, find_band
-from conserva.operations.value_only import attend
+from conserva.engine.operations import attention_masks as sight
+from conserva.engine.operations import value_only
+from conserva.engine.operations.attention_masks import Band, find_band
+from conserva.engine.operations.value_only import attend
 from test_zoo import MODEL_TYPES, WORKING, made, mixture, rules_for
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -101,7 +102,7 @@ def left_to_torch(model: Any, inputs: Any, rules: str) -> Any:
     """Explain with nothing fused."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            sys.modules["conserva.model_relevance"], "within_memory", lambda checkpoint, device, run: run(None)
+            sys.modules["conserva.engine.relevance"], "within_memory", lambda checkpoint, device, run: run(None)
         )
         return conserva.relevance(model, inputs, mixture, rules=rules)
 
@@ -118,7 +119,7 @@ def on_device(model: Any, inputs: Any) -> tuple[Any, Any]:
     return model.to(DEVICE), {name: moved(x) for name, x in inputs.items()}
 
 
-def paths(result: conserva.passes.Relevance) -> set[str]:
+def paths(result: conserva.engine.passes.Relevance) -> set[str]:
     met = [one for one in result.coverage if one.function == "scaled_dot_product_attention" and one.rule != "constant"]
     return {one.path.partition(":")[0] for one in met}
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="the kernel is written in Triton")
 
-from conserva.kernels.values_gradient import Blocks, _aligned, blocks_for, values_gradient
+from conserva.engine.kernels.values_gradient import Blocks, _aligned, blocks_for, values_gradient
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 5e-3}

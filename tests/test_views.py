@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import conserva
-from conserva.explanation import Entries, Explanation
+from conserva.results.explanation import Entries, Explanation
 from conserva.views import colours, terminal
 from conserva.views.html import fragment, page
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import conserva
 import zoo
-from conserva.targets import scores_of
+from conserva.engine.targets import scores_of
 
 REFUSED = {
     "bloom": "its GELU is an autograd function of its own; `trusted=['GeLUFunction']` with `ah+ln` works",

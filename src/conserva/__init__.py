@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from .attribution import methods
     from .auditing import Audit
     from .auditing.run import audit
+    from .auditing.second_opinion import verify
     from .bias_study import BiasStudy
     from .bias_study.run import bias
-    from .explaining import explain
-    from .explanation import Explanation
-    from .faithfulness import Evaluation
-    from .faithfulness.run import evaluate
-    from .generating import generation
-    from .generation_result import Generation
-    from .loading import load
-    from .model_relevance import relevance
-    from .propagation import rules
-    from .replay_scope import Replaying, replaying
-    from .second_opinion import verify
+    from .engine.context import rules
+    from .engine.relevance import relevance
+    from .evaluation import Evaluation
+    from .evaluation.run import evaluate
+    from .explaining.explain import explain
+    from .explaining.generate import generation
+    from .explaining.trace import Trace, trace
+    from .replay.scope import Replaying, replaying
+    from .results.explanation import Explanation
+    from .results.generation import Generation
     from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
-    from .tracing import Trace, trace
+    from .tasks.loading import load
 
 __all__ = [
     "Audit",
@@ -65,21 +65,21 @@ _MODULES = {
     "attribution": ("methods",),
     "auditing": ("Audit",),
     "auditing.run": ("audit",),
+    "auditing.second_opinion": ("verify",),
     "bias_study": ("BiasStudy",),
     "bias_study.run": ("bias",),
-    "explaining": ("explain",),
-    "explanation": ("Explanation",),
-    "faithfulness": ("Evaluation",),
-    "faithfulness.run": ("evaluate",),
-    "generating": ("generation",),
-    "generation_result": ("Generation",),
-    "loading": ("load",),
-    "model_relevance": ("relevance",),
-    "propagation": ("rules",),
-    "replay_scope": ("Replaying", "replaying"),
-    "second_opinion": ("verify",),
+    "engine.context": ("rules",),
+    "engine.relevance": ("relevance",),
+    "evaluation": ("Evaluation",),
+    "evaluation.run": ("evaluate",),
+    "explaining.explain": ("explain",),
+    "explaining.generate": ("generation",),
+    "explaining.trace": ("Trace", "trace"),
+    "replay.scope": ("Replaying", "replaying"),
+    "results.explanation": ("Explanation",),
+    "results.generation": ("Generation",),
     "tasks": ("Blanks", "Causal", "Graph", "Image", "Question", "Seq2Seq", "Similarity", "Speech", "Text", "Tokens"),
-    "tracing": ("Trace", "trace"),
+    "tasks.loading": ("load",),
 }
 """Where the public names are defined. They are imported when they are first used: torch takes seconds to import."""
 

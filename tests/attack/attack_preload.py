@@ -13,13 +13,13 @@ import transformers
 
 USED = (
     "cli.commands",
-    "explaining",
+    "explaining.explain",
     "auditing.run",
-    "faithfulness.run",
-    "faithfulness.store",
+    "evaluation.run",
+    "evaluation.store",
     "bias_study.run",
-    "training.run",
-    "experiments.text",
+    "paper.training.run",
+    "paper.experiments.text",
     "views.terminal",
     "views.html",
     "views.figure",
@@ -31,6 +31,6 @@ for name in USED:
     importlib.import_module(f"conserva.{name}")
 with contextlib.suppress(Exception):  # transformers imports its parts when they are first asked for
     transformers.AutoModelForSequenceClassification, transformers.AutoTokenizer  # noqa: B018
-    from conserva.loading import load
+    from conserva.tasks.loading import load
 
     load()

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 import conserva
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from language import TEMPLATE, byte_tokenizer
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij.,", "a joy", "joy", "##y", "film"]

@@ -25,11 +25,11 @@ State = dict[str, Any]
 _FUNCTIONS = ("softmax", "linear", "layer_norm", "gelu", "embedding", "dropout", "scaled_dot_product_attention")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _WITHIN: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "conserva.propagation": lambda found: getattr(found["_innermost"], "context", None),
-    "conserva.checks": lambda found: found["_collecting"](),
-    "conserva.operations.notes": lambda found: found["notes_here"](),
-    "conserva.interrupts": lambda found: (found["came"], found["_handlers"]),
-    "conserva.untouched": lambda found: found["_asked"],
+    "conserva.engine.context": lambda found: getattr(found["_innermost"], "context", None),
+    "conserva.engine.checks": lambda found: found["_collecting"](),
+    "conserva.engine.operations.notes": lambda found: found["notes_here"](),
+    "conserva.engine.interrupts": lambda found: (found["came"], found["_handlers"]),
+    "conserva.engine.untouched": lambda found: found["_asked"],
 }
 """Module -> what it holds while something is being explained, and not afterwards."""
 _OWN = ("_parameters", "_buffers", "_modules")

@@ -18,9 +18,9 @@ from torch.nn.utils import parametrizations
 
 import conserva
 from conserva.attribution import methods, options
-from conserva.doctor import examine
-from conserva.explaining import explain
-from conserva.rule_sets import RULE_SETS
+from conserva.auditing.doctor import examine
+from conserva.engine.rules import RULE_SETS
+from conserva.explaining.explain import explain
 from conserva.tasks.task import Task
 from language import causal
 from tiny import Classifier, bert, llama, shake, tokens
@@ -225,7 +225,8 @@ def _generation(one: Subject) -> Any:
 
 
 def _compare(one: Subject) -> Any:
-    from conserva import cli, loading
+    from conserva import cli
+    from conserva.tasks import loading
 
     with contextlib.redirect_stdout(io.StringIO()) as out, _instead(loading, "load", lambda *_, **__: one.task):
         code = cli.main(["compare", SENTENCE, "--methods", "gi,ah+ln:at=embeddings,rollout", "--json"])

@@ -25,23 +25,12 @@ import test_evaluation_views
 import test_findings
 import test_generation_views
 import test_image_views
-from conserva.experiments.graph_result import GraphResult
-from conserva.experiments.result import TextResult
-from conserva.explanation import Entries, Explanation, Sink
-from conserva.training.record import RESULT, read_training
-from conserva.views import (
-    audit,
-    bias_report,
-    bias_summary,
-    generation_terminal,
-    graph_results,
-    graphs_page,
-    report,
-    results,
-    results_page,
-    table,
-    terminal,
-)
+from conserva.paper.experiments.graph_result import GraphResult
+from conserva.paper.experiments.result import TextResult
+from conserva.paper.training.record import RESULT, read_training
+from conserva.paper.views import graph_results, graphs_page, results, results_page
+from conserva.results.explanation import Entries, Explanation, Sink
+from conserva.views import audit, bias_report, bias_summary, generation_terminal, report, table, terminal
 from conserva.views import trace as trace_view
 
 CASES = 25

@@ -20,8 +20,9 @@ from leaving import SGR, WIDE, check_markdown, check_page, check_svg, check_term
 from rich.console import Console
 
 import made_up_graphs
-from conserva.doctor import Finding
-from conserva.explanation import Sink
+from conserva.auditing.doctor import Finding
+from conserva.paper.views import graph_results, graphs_page, results, results_page
+from conserva.results.explanation import Sink
 from conserva.views import (
     audit,
     audit_report,
@@ -33,13 +34,9 @@ from conserva.views import (
     figure,
     generation_page,
     generation_terminal,
-    graph_results,
-    graphs_page,
     html,
     pictures,
     report,
-    results,
-    results_page,
     table,
     terminal,
     trace,

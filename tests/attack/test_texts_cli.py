@@ -11,7 +11,7 @@ from leaving import BAD, Elements
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from conserva.quiet import quiet_loading
+from conserva.models.quiet import quiet_loading
 from tiny import bert
 
 LABELS = ("\x1b]0;owned\x07<b>no\n</b>", "[bold red]yes[/]\x9b31m$x^2$")

@@ -11,15 +11,15 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from .. import census, witness
+from ..engine import census, witness
+from ..engine.forward import forward
+from ..engine.inputs import Inputs
+from ..engine.operations.tensors import in_float32
+from ..engine.sources import Sources
+from ..engine.targets import classes_of
+from ..engine.untouched import untouched
 from ..errors import Error, NotApplicable
-from ..forward import forward
-from ..inputs import Inputs
-from ..maps import Map, MapRecorder
-from ..operations.live import in_float32
-from ..sources import Sources
-from ..targets import classes_of
-from ..untouched import untouched
+from .attention_maps import Map, MapRecorder
 from .attribution import Attribution
 
 Places: TypeAlias = frozenset[str]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..interrupts import NotWaiting
+from ..engine.interrupts import NotWaiting
 from .attended import Attended, Rows, attend, row_means
 from .attribution import Attribution
 from .flow import attention_flows

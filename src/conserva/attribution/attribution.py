@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..ledger import Ledger
+from ..engine.ledger import Ledger
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..carried import Carrier
+from ..engine.forward import forward
+from ..engine.inputs import Inputs
+from ..engine.ledger import Unbatchable
+from ..engine.operations.tensors import in_float32
+from ..engine.sources import Sources
+from ..engine.targets import of_sample
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..forward import forward
-from ..inputs import Inputs
-from ..ledger import Unbatchable
-from ..operations.live import in_float32
-from ..sources import Sources
-from ..targets import of_sample
-from ..untouched import untouched
 from .attended import Attended, attend, row_means, without_own
 from .attribution import Attribution
+from .carried import Carrier
 
 Aggregate: TypeAlias = Callable[[Attended, list[Tensor]], Tensor]
 """Makes one matrix of places of the relevance of every map."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..cores import cores
+from .._util.cores import cores
 from ..errors import Error, NotApplicable
 
 Job: TypeAlias = tuple[list[np.ndarray], list[int]]

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..maps import Map
 from .attended import Attended, Places, attend, row_means, without_own
+from .attention_maps import Map
 from .attribution import Attribution
 
 Relevances = dict[tuple[Places, Places], Tensor]

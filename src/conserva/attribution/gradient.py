@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from ..engine.passes import Relevance
+from ..engine.relevance import relevance
+from ..engine.rules import rule_set
 from ..errors import NotApplicable
-from ..model_relevance import relevance
-from ..passes import Relevance
-from ..rule_sets import rule_set
 from .attribution import Attribution
 
 

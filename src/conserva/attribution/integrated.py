@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .. import census, witness
+from ..engine import census, witness
+from ..engine.context import Propagation
+from ..engine.forward import forward
+from ..engine.inputs import Inputs
+from ..engine.ledger import Ledger
+from ..engine.operations.tensors import in_float32
+from ..engine.rules import RULE_SETS
+from ..engine.sources import Sources
+from ..engine.targets import classes_of, settled
+from ..engine.token_ids import Ids
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..forward import forward
-from ..ids import Ids
-from ..inputs import Inputs
-from ..ledger import Ledger
-from ..operations.live import in_float32
-from ..propagation import Propagation
-from ..rule_sets import RULE_SETS
-from ..sources import Sources
-from ..targets import classes_of, settled
-from ..untouched import untouched
 from .attribution import Attribution
 
 ON_CPU, ON_GPU = 64, 2048

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..forward import check_finite
-from ..inputs import Inputs
-from ..operations.live import in_float32
-from ..randomness import draws_now, refuse_random
-from ..targets import classes_of, labels_of, read_target
-from ..untouched import untouched
+from ..engine.forward import check_finite
+from ..engine.inputs import Inputs
+from ..engine.operations.tensors import in_float32
+from ..engine.randomness import draws_now, refuse_random
+from ..engine.targets import classes_of, labels_of, read_target
+from ..engine.untouched import untouched
 from .attribution import Attribution
 
 

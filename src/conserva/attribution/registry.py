@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from ..engine.rules import RULE_SETS, RuleSet, rule_set
 from ..errors import Error
-from ..rule_sets import RULE_SETS, RuleSet, rule_set
 from .attention import a_flow, a_last, rollout
 from .attribution import Attribution
 from .chefer import chefer, partial_lrp

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..coverage import calling_module
-from ..ledger import Books, Entry, Unbatchable
-from ..operations import activations, arithmetic, attention, joins, linear, norms
-from ..operations.elementwise import Trail, known_trail, leave_trail
-from ..operations.live import in_float32, live, overwrite
-from ..rule_sets import RuleSet
-from ..sample_rows import Batched
+from ..engine.coverage import calling_module
+from ..engine.ledger import Books, Entry, Unbatchable
+from ..engine.operations import activations, arithmetic, attention, joins, linear, norms
+from ..engine.operations.elementwise import Trail, known_trail, leave_trail
+from ..engine.operations.tensors import in_float32, live, overwrite
+from ..engine.rules import RuleSet
+from ..engine.sample_rows import Batched
 from . import heads
 
 if TYPE_CHECKING:
-    from ..sources import Sources
+    from ..engine.sources import Sources
 
 _WATCHED = {
     name: kind

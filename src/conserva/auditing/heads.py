@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..operations.live import in_float32, live
-from ..operations.notes import Notes
+from ..engine.operations.notes import Notes
+from ..engine.operations.tensors import in_float32, live
 
 if TYPE_CHECKING:
     from .auditor import Auditor, Record

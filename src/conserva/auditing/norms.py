@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooks import hooked
-from ..operations.live import in_float32, live
+from ..engine.hooks import hooked
+from ..engine.operations.tensors import in_float32, live
 
 
 @dataclass

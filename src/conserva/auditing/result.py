@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..coverage import Meeting
-from ..saving import loaded, saved
-from ..schema import Count, read, uneven, unsummed, written
+from ..engine.coverage import Meeting
+from ..results.saving import loaded, saved
+from ..results.schema import Count, read, uneven, unsummed, written
 
 SCHEMA = "conserva/audit/1"
 

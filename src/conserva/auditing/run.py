@@ -10,19 +10,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .. import census, witness
-from ..coverage import Meeting
+from ..engine import census, witness
+from ..engine.context import Propagation, as_rule_set
+from ..engine.coverage import Meeting
+from ..engine.forward import forward
+from ..engine.inputs import Inputs
+from ..engine.ledger import Books, Ledger, Unbatchable
+from ..engine.operations.tensors import in_float32
+from ..engine.rules import RuleSet
+from ..engine.sources import Sources
+from ..engine.targets import of_sample, plain
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..forward import forward
-from ..inputs import Inputs
-from ..ledger import Books, Ledger, Unbatchable
-from ..operations.live import in_float32
-from ..propagation import Propagation, as_rule_set
-from ..rule_sets import RuleSet
-from ..sources import Sources
-from ..targets import of_sample, plain
 from ..tasks.task import Task
-from ..untouched import untouched
 from .auditor import Auditor
 from .norms import NormRecord, watching
 from .result import Audit

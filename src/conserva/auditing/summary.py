@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..coverage import Meeting
-from ..ledger import Ledger
-from ..rule_sets import RuleSet
+from ..engine.coverage import Meeting
+from ..engine.ledger import Ledger
+from ..engine.rules import RuleSet
 from .auditor import Record
 from .norms import NormRecord, by_sample
 from .result import Component, Head, Norm

@@ -17,9 +17,9 @@ from typing import Any
 
 from .._util.journal import Journal
 from ..errors import Error
-from ..explaining import explain_with
-from ..explanation import Explanation
-from ..recording import Recorder, recorder_of
+from ..explaining.explain import explain_with
+from ..replay.recorder import Recorder, recorder_of
+from ..results.explanation import Explanation
 from ..tasks.encoded_text import EncodedText
 from ..tasks.text import Text
 from .mentions import Finder, Found

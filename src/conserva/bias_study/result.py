@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..faithfulness.evaluation import Interval
-from ..saving import loaded
-from ..schema import Correlation, Count, Share, read, repeated, unknown, written
+from ..evaluation.result import Interval
+from ..results.saving import loaded
+from ..results.schema import Correlation, Count, Share, read, repeated, unknown, written
 
 SCHEMA = "conserva/bias-study/1"
 

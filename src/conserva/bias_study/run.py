@@ -13,11 +13,11 @@ import torch
 from .._util.extras import require
 from .._util.files import check_folder
 from ..attribution import find
-from ..batches import budget
 from ..datasets import class_indices
+from ..engine.targets import read_target
 from ..errors import Error
-from ..fingerprint import hash_of, identity_of
-from ..targets import read_target
+from ..tasks.batches import budget
+from ..tasks.fingerprint import hash_of, identity_of
 from ..tasks.task import Task
 from ..tasks.text import Text
 from . import swapping, testing

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batches import by_length
+from ..engine.targets import read_target
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..targets import read_target
+from ..tasks.batches import by_length
 from ..tasks.task import Task
-from ..untouched import untouched
 from .result import Entity, Mention, Swap
 from .testing import interval_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .._util.files import expanded
 from ..errors import Error
-from ..pretrained import UNTRUSTED, config_of, model_of, part_of, reading
+from ..models.pretrained import UNTRUSTED, config_of, model_of, part_of, reading
 from .mentions import Tagger
 
 Word = tuple[int, int, str]

@@ -16,8 +16,8 @@ from statistics import mean
 import numpy as np
 
 from ..errors import Error
-from ..faithfulness.evaluation import Interval
-from ..faithfulness.statistics import LEVEL, RESAMPLES
+from ..evaluation.result import Interval
+from ..evaluation.statistics import LEVEL, RESAMPLES
 from .result import Difference, Entity, Group, Mention, Naive
 
 PERMUTATIONS = 10_000

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from .._util.files import write_text
 from ..errors import Error
-from ..saving import drawn
+from ..results.saving import drawn
 from .form import FORM, Commands
-from .given import target_of
+from .input_options import target_of
 from .output import put_json, say_written
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
 
 def _audit(given: argparse.Namespace) -> None:
     from ..auditing.run import audit
-    from ..loading import load
+    from ..tasks.loading import load
 
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")

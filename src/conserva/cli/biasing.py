@@ -10,7 +10,7 @@ from typing import Any
 from .._util.files import expanded, write_text
 from ..errors import Error
 from .form import FORM, Commands, add_model, device_of
-from .given import lines_of
+from .input_options import lines_of
 from .output import put_json, say_written
 from .progress import progress
 
@@ -63,7 +63,7 @@ def add(commands: Commands) -> None:
 
 def _bias(given: argparse.Namespace) -> None:
     from ..bias_study.run import bias
-    from ..loading import load
+    from ..tasks.loading import load
 
     groups = _groups(given)
     texts = _texts(given)

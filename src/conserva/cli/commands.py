@@ -44,5 +44,5 @@ def run(given: argparse.Namespace) -> None:
 def import_libraries() -> None:
     """Import what takes seconds, unless the program will end after a few words."""
     if len(sys.argv) > 1 and not any(one in sys.argv for one in _WITHOUT_LIBRARIES):
-        for name in ("torch", "transformers", "conserva.loading", "conserva.explaining"):
+        for name in ("torch", "transformers", "conserva.tasks.loading", "conserva.explaining.explain"):
             import_module(name)

@@ -7,7 +7,7 @@ import argparse
 from ..errors import Error
 from .auditing import TEXTS, check_is_asked_in_text
 from .form import FORM, Commands
-from .given import target_of
+from .input_options import target_of
 from .output import put_json
 
 DOCTOR = """examples:
@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
 
 
 def _doctor(given: argparse.Namespace) -> None:
-    from ..doctor import examine
-    from ..loading import load
+    from ..auditing.doctor import examine
+    from ..tasks.loading import load
 
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")

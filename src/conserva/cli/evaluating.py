@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from .._util.files import write_text
-from ..bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
-from ..saving import drawn
+from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
+from ..results.saving import drawn
 from .form import FORM, Commands, add_model, device_of, refuse
 from .output import put_json, say_written
 from .progress import progress
@@ -64,10 +64,10 @@ def add(commands: Commands) -> None:
 def _evaluate(given: argparse.Namespace) -> None:
     from ..datasets import read_labelled
     from ..datasets.graph_catalogue import GRAPH_DATASETS
-    from ..faithfulness.run import evaluate
-    from ..faithfulness.store import save
-    from ..loading import load
+    from ..evaluation.run import evaluate
+    from ..evaluation.store import save
     from ..tasks import Image
+    from ..tasks.loading import load
     from ..views.table import show
 
     task = load(given.model)

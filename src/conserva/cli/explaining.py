@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._util.files import write_parts
-from ..bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..errors import Error
-from ..explanation import Explanation
-from ..generation_result import LOG_PROBABILITY, LOGIT
-from ..saving import drawn
+from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
+from ..results.explanation import Explanation
+from ..results.generation import LOG_PROBABILITY, LOGIT
+from ..results.saving import drawn
 from .form import FORM, Commands, add_model, refuse
-from .given import add_inputs, aimed, as_read, inputs_of, lines_of, target_of
+from .input_options import add_inputs, aimed, as_read, inputs_of, lines_of, target_of
 from .output import put_json, put_json_list, say_written
 from .progress import progress
 
@@ -95,9 +95,9 @@ def _shared(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(given: argparse.Namespace) -> None:
-    from ..explaining import explain
-    from ..loading import load
+    from ..explaining.explain import explain
     from ..tasks import Causal, Seq2Seq
+    from ..tasks.loading import load
 
     inputs, model = inputs_of(given, given.file)
     is_written = given.generate is not None or given.continuation is not None
@@ -121,7 +121,7 @@ def _explain(given: argparse.Namespace) -> None:
 
 def _explained(task: Task, given: argparse.Namespace) -> Iterator[Explanation]:
     """Yield the explanations of a file's texts, some at a time, so that a file of any length can be explained."""
-    from ..explaining import explain_stream
+    from ..explaining.explain import explain_stream
 
     said = f"--file {given.file}"
     count = sum(1 for _ in lines_of(given.file, said))
@@ -156,7 +156,7 @@ def _put(found: Iterable[Explanation], given: argparse.Namespace) -> Iterator[Ex
 
 
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
-    from ..generating import generation
+    from ..explaining.generate import generation
 
     refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
     tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
@@ -173,7 +173,7 @@ def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) ->
 
 
 def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
-    from ..tracing import trace
+    from ..explaining.trace import trace
 
     refuse("a trace", given, "words", "hide_special", "hide_sink")
     found = trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate)
@@ -189,8 +189,8 @@ def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
 
 def _compare(given: argparse.Namespace) -> None:
     from ..attribution import find, methods
-    from ..explaining import explain
-    from ..loading import load
+    from ..explaining.explain import explain
+    from ..tasks.loading import load
 
     names = given.methods.split(",") if given.methods else list(methods())
     for name in names:

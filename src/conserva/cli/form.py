@@ -9,10 +9,10 @@ from typing import Any, NoReturn, TypeAlias
 from .._util.extras import require
 from .._util.files import check_file, check_folder
 from .._util.text import ERROR_LENGTH, printable
-from ..bundled import BUNDLED
 from ..errors import Error
-from ..saving import PICTURES
-from ..training.recipe import EMBEDDINGS
+from ..models.bundled import BUNDLED
+from ..paper.training.recipe import EMBEDDINGS
+from ..results.saving import PICTURES
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from ..errors import Error
-from ..training.recipe import EMBEDDINGS
+from ..paper.training.recipe import EMBEDDINGS
 from .form import FORM, Commands, add_embeddings, device_of
 from .output import put_json, say_written
 from .progress import progress_of_parts
@@ -79,11 +79,11 @@ def _reproduce(given: argparse.Namespace) -> None:
 
 def _texts(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
     """Run the text experiment; return its results as JSON, and what was written."""
-    from ..bundled import BUNDLED
     from ..datasets import DATASETS
-    from ..experiments.plan import Plan
-    from ..experiments.text import reproduce
-    from ..views.results import summary, write
+    from ..models.bundled import BUNDLED
+    from ..paper.experiments.plan import Plan
+    from ..paper.experiments.text import reproduce
+    from ..paper.views.results import summary, write
 
     plan = Plan(
         datasets=_names(given.datasets) or tuple(DATASETS),
@@ -103,10 +103,10 @@ def _texts(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
 def _graphs(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
     """Run the graph experiment, likewise."""
     from ..datasets.graph_catalogue import GRAPH_DATASETS
-    from ..experiments.graph_plan import GraphPlan
-    from ..experiments.graphs import reproduce_graphs
+    from ..paper.experiments.graph_plan import GraphPlan
+    from ..paper.experiments.graphs import reproduce_graphs
+    from ..paper.views.graph_results import summary, write
     from ..tasks.graph import MASKS
-    from ..views.graph_results import summary, write
 
     masks = _names(given.masks) or MASKS
     if unknown := [mask for mask in masks if mask not in MASKS]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .._util.text import printable
-from ..bundled import DIGITS, MOLECULES
 from ..errors import Error
-from ..training.recipe import EMBEDDINGS
+from ..models.bundled import DIGITS, MOLECULES
+from ..paper.training.recipe import EMBEDDINGS
 from .form import FORM, Commands, add_embeddings, device_of
 from .output import put_json, say_written
 from .progress import progress, progress_of_parts
@@ -101,8 +101,8 @@ def _changes(given: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _train_texts(given: argparse.Namespace) -> dict[str, Any]:
-    from ..training.recipe import recipe_of
-    from ..training.run import train
+    from ..paper.training.recipe import recipe_of
+    from ..paper.training.run import train
 
     changes = _changes(given, "epochs", "learning_rate", "batch_size", "patience", "tokens")
     with progress("training") as say:
@@ -120,8 +120,8 @@ def _train_texts(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _train_graphs(given: argparse.Namespace) -> dict[str, Any]:
-    from ..training.graph_recipe import graph_recipe_of
-    from ..training.graph_run import train_graphs
+    from ..paper.training.graph_recipe import graph_recipe_of
+    from ..paper.training.graph_run import train_graphs
 
     names = ("epochs", "learning_rate", "batch_size", "weight_decay", "keep", "hold_out", "average")
     shape: dict[str, Any] = {} if given.width is None else {"hidden_size": given.width, "ffn_size": given.width}

@@ -20,8 +20,8 @@ from types import ModuleType
 
 import numpy as np
 
+from .._util.cores import cores
 from .._util.files import atomic_file, expanded
-from ..cores import cores
 from ..errors import Error
 from . import mnist
 from .graph import Graph, chosen

@@ -1,6 +1,1 @@
-"""Models of the paper, and the bundled weights."""
-
-from .attention_only import AttentionOnly, AttentionOnlyConfig
-from .graphormer import Graphormer, GraphormerConfig
-
-__all__ = ["AttentionOnly", "AttentionOnlyConfig", "Graphormer", "GraphormerConfig"]
+"""Models: how weights are read from files, the architectures of the paper, and the bundled weights."""

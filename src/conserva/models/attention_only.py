@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..errors import Error
-from ..pretrained import UNTRUSTED, config_of, model_of
+from .pretrained import UNTRUSTED, config_of, model_of
 
 
 class AttentionOnlyConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]

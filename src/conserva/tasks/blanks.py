@@ -11,7 +11,7 @@ from torch import nn
 from ..datasets import Labelled
 from ..errors import Error
 from .encoded_text import EncodedText
-from .given import words_in
+from .input_options import words_in
 from .output_heads import SINGLE_LABEL
 from .places import EncodedAtPlace, TextAtPlace
 from .vocabulary import Vocabulary

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..datasets import Labelled
+from ..engine.hooks import hooked
 from ..errors import Error
-from ..hooks import hooked
-from .given import words_in
+from .input_options import words_in
 from .masking import TextRows, mask_of, masked
 from .prompts import EncodedPrompt, encoded_prompt, is_chat, prompt_of
 from .reading import Answer, Reading

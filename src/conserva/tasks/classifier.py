@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from ..engine.targets import class_index, labels_of
 from ..errors import Error
-from ..targets import class_index, labels_of
 from .output_heads import BINARY, ORDINAL, ClassScores, OutputHead, configured_head, head_named
 from .task import Task
 

@@ -74,7 +74,7 @@ class Graph(Classifier):
         if not isinstance(model, Graphormer):
             raise Error(
                 f"model={type(model).__name__} is no conserva.models.Graphormer. For a graph Transformer of your own "
-                "use conserva.relevance, or conserva.geometric with PyTorch Geometric."
+                "use conserva.relevance, or conserva.integrations.geometric with PyTorch Geometric."
             )
         super().__init__(model, name, head)
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from .._util.files import expanded, reason
 from ..datasets import Labelled, mnist
+from ..engine.relevance import relevance
+from ..engine.rules import RULE_SETS
+from ..engine.untouched import untouched
 from ..errors import Error, NotApplicable
-from ..model_relevance import relevance
-from ..pretrained import config_of, model_of, part_of, reading
-from ..rule_sets import RULE_SETS
-from ..untouched import untouched
+from ..models.pretrained import config_of, model_of, part_of, reading
 from .classifier import Classifier
 from .masking import KeptRows
 from .output_heads import MULTI_LABEL, SINGLE_LABEL, OutputHead

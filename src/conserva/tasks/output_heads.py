@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..engine.operations.tensors import in_float32
 from ..errors import Error
-from ..operations.live import in_float32
 from .reading import Answer, Reading
 
 _GENERIC = re.compile(r"LABEL_\d+")

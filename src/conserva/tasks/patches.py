@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..engine.inputs import parameters_of
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..inputs import parameters_of
-from ..untouched import untouched
 from .reading import Answer, Reading
 
 FINEST, COARSEST = 32, 7

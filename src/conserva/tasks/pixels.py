@@ -17,7 +17,7 @@ from torch import Tensor
 from .._util.files import expanded
 from .._util.pictures import opened
 from ..errors import Error
-from ..quiet import quiet_loading
+from ..models.quiet import quiet_loading
 
 if TYPE_CHECKING:
     from PIL.Image import Image

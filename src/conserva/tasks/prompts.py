@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
-from .given import refuse_halves
+from .input_options import refuse_halves
 from .task import Encoded
 from .vocabulary import Vocabulary
 

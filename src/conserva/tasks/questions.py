@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..datasets import Labelled
+from ..engine.inputs import parameters_of
 from ..errors import Error
-from ..inputs import parameters_of
 from .encoded_text import EncodedText
-from .given import inputs_of, refuse_halves
+from .input_options import inputs_of, refuse_halves
 from .masking import TextRows
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading

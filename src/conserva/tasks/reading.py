@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..engine.inputs import parameters_of
 from ..errors import Error
-from ..inputs import parameters_of
 
 
 @dataclass

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..datasets import Labelled
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..quiet import quiet_loading
-from ..untouched import untouched
-from .given import refuse_halves, words_in
+from ..models.quiet import quiet_loading
+from .input_options import refuse_halves, words_in
 from .masking import TextRows, mask_of, masked
 from .output_heads import SINGLE_LABEL
 from .prompts import words_of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..datasets import Labelled
 from ..errors import Error
 from .encoded_text import EncodedText
-from .given import inputs_of
+from .input_options import inputs_of
 from .masking import TextRows
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading

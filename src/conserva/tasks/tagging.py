@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from ..batches import budget, by_length
 from ..datasets import Labelled
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..untouched import untouched
+from .batches import budget, by_length
 from .encoded_text import EncodedText
-from .given import inputs_of
+from .input_options import inputs_of
 from .places import EncodedAtPlace, TextAtPlace
 
 OUTSIDE = "O"

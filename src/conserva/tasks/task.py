@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..datasets import Labelled
+from ..engine.targets import labels_of
 from ..errors import Error, NotApplicable
-from ..fingerprint import fingerprint
-from ..targets import labels_of
+from .fingerprint import fingerprint
 from .output_heads import SINGLE_LABEL, OutputHead
 from .reading import Reading, refuse_training
 

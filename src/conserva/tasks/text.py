@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled, read_labelled
 from ..datasets.graph_catalogue import GRAPH_DATASETS
+from ..engine.inputs import parameters_of
+from ..engine.untouched import untouched
 from ..errors import Error
-from ..inputs import parameters_of
-from ..untouched import untouched
 from .classifier import Classifier
 from .encoded_text import EncodedText, EncodedTextPair, TypedRows
-from .given import refuse_halves
+from .input_options import refuse_halves
 from .masking import TextRows, mask_of, masked
 from .output_heads import ORDINAL, ClassScores
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import Error
-from .given import refuse_halves
+from .input_options import refuse_halves
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..interrupts import handle
+from ..engine.interrupts import handle
 from .task import Task
 from .vocabulary import Vocabulary
 

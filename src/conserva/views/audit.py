@@ -12,7 +12,7 @@ from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..auditing.result import Audit, Component, Head, Norm
-from ..coverage import Meeting
+from ..engine.coverage import Meeting
 from ..errors import Error
 from .colours import LEDGER
 from .table import GUTTER, Column, _blocks

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ..bias_study.result import BiasStudy, Entity
-from ..faithfulness.evaluation import Interval
+from ..evaluation.result import Interval
 from .bias_excerpts import EACH, Excerpt, extremes
 from .bias_figure import histograms_caption, histograms_svg
 from .bias_summary import sentences

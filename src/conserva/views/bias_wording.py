@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from .._util.text import displayed
 from ..bias_study.result import BiasStudy, Difference, Entity, Swap
-from ..faithfulness.evaluation import Interval
+from ..evaluation.result import Interval
 from .table import interval, short
 from .wording import number
 

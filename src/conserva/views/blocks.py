@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text as Line
 
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .colours import RGB, hexadecimal, ink, shade
 from .nodes import counted, in_picture, kind_of, node_scores, strongest, virtual_node
 from .overlay import decoded, grey, grid_of, seen_through

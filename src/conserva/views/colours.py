@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 
 FOR, AGAINST = (0xB2, 0x18, 0x2B), (0x21, 0x66, 0xAC)
 LIGHT, DARK = (0xFF, 0xFF, 0xFF), (0x16, 0x18, 0x1D)

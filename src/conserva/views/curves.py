@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from .._util.text import displayed
-from ..faithfulness.evaluation import HIGHER_IS_BETTER, Evaluation, MethodResult
+from ..evaluation.result import HIGHER_IS_BETTER, Evaluation, MethodResult
 from .canvas import drawing, new_figure, save_figure
 from .table import TITLES, headline, is_random, protocol_line, short
 

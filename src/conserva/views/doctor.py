@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .._util.text import displayed
-from ..doctor import Finding
+from ..auditing.doctor import Finding
 
 _MARKS = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("-", "dim")}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._util.text import displayed
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .canvas import drawing, new_figure, save_figure
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .pictures import card, card_svg, gallery, gallery_drawing

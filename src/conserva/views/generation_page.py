@@ -10,8 +10,8 @@ from html import escape
 from typing import Any
 
 from .._util.text import displayed
-from ..explanation import Entries
-from ..generation_result import Generation, Step
+from ..results.explanation import Entries
+from ..results.generation import Generation, Step
 from . import html
 from .colours import AGAINST, DARK, FOR, LEDGER, LIGHT
 from .generation_script import SCRIPT, STYLE

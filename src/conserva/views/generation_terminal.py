@@ -11,7 +11,7 @@ from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..errors import Error
-from ..generation_result import Generation
+from ..results.generation import Generation
 from .blocks import scored
 from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
 from .wording import number

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..explanation import Sink
-from ..generation_result import Generation, Step
+from ..results.explanation import Sink
+from ..results.generation import Generation, Step
 from .wording import number
 
 NO_LEDGER = "no ledger: this method does not split the score"

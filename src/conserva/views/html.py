@@ -7,7 +7,7 @@ from html import escape
 from itertools import chain, islice
 
 from .._util.text import displayed
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
 from .nodes import called, counted, strongest, virtual_node
 from .pictures import svg

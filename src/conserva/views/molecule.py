@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from .._util.text import displayed
 from ..datasets.molecules import parsed
 from ..errors import Error
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
 from .nodes import in_picture, label, node_scores, tooltip
 from .shapes import Drawing, Placed, Shape, circle, extent, svg

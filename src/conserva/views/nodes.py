@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import Error
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .wording import number
 
 _CALLED = {"molecule": "atom", "superpixels": "superpixel", "image": "patch"}

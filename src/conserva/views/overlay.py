@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .colours import AGAINST, FOR, RGB, hexadecimal
 from .nodes import in_picture, node_scores, tooltip
 from .shapes import Drawing, Placed, Raster, Shape, rectangle

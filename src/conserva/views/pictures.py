@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from .._util.text import displayed
 from ..errors import Error
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .molecule import molecule_drawing
 from .nodes import kind_of, label, virtual_node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from .._util.text import displayed
-from ..faithfulness.evaluation import METRICS, Evaluation, Interval, MethodResult
+from ..evaluation.result import METRICS, Evaluation, Interval, MethodResult
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
 from .html import PAGE
 from .table import (

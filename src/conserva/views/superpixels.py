@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .._util.text import displayed
 from ..errors import Error
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
 from .nodes import in_picture, label, node_scores, tooltip
 from .shapes import Drawing, Placed, Shape, rectangle, svg

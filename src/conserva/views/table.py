@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed, printable
-from ..faithfulness.evaluation import HIGHER_IS_BETTER, METRICS, Evaluation, Interval, MethodResult
+from ..evaluation.result import HIGHER_IS_BETTER, METRICS, Evaluation, Interval, MethodResult
 from ..tasks.graph import MASKS as NODE_MASKS
 
 TITLES = {"auac": "AUAC", "au_mse": "AU-MSE", "aupc": "AUPC"}

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .nodes import called, virtual_node

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from .._util.text import displayed
-from ..tracing import Trace
+from ..explaining.trace import Trace
 from .blocks import has_shades, sign
 from .canvas import drawing, save_figure
 from .colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 
 ENTRIES = ("inputs", "positions", "biases", "gap")
 

@@ -1,0 +1,1 @@
+"""The engine: torch calls read by rules, one forward pass, one backward pass, and the ledger."""

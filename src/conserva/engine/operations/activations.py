@@ -1,0 +1,173 @@
+"""Activations: elementwise nonlinear functions of one tensor, written as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..autograd_graph import Making, edge_of
+from . import gated
+from .elementwise import (
+    Activation,
+    Call,
+    Limits,
+    Trail,
+    book_at_zero,
+    follow,
+    is_curved,
+    known_trail,
+    leave_trail,
+    made_beside,
+    source_of,
+    squared,
+)
+from .patterns import is_softmax_of_logarithms
+from .tensors import live
+
+if TYPE_CHECKING:
+    from ..context import Propagation
+    from .tensors import Reader
+
+_NAMES = (
+    "abs", "absolute", "asinh", "atan", "arctan", "celu", "clamp", "clamp_max", "clamp_min", "clip", "cos", "cosh",
+    "elu", "erf", "erfc", "expm1", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "logit", "mish", "reciprocal", "relu",
+    "relu6", "rsqrt", "selu", "sigmoid", "silu", "sin", "sinc", "sinh", "softplus", "softshrink", "softsign",
+    "special_erf", "special_erfc", "special_expit", "special_expm1", "special_log1p", "sqrt", "square", "tan", "tanh",
+    "tanhshrink", "threshold", "__rpow__", "__rdiv__",
+)  # fmt: skip
+
+
+def activation(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read a call of one live tensor and otherwise plain numbers."""
+    x = input
+    if kwargs and kwargs.pop("inplace", False) and live(x):
+        return made_beside(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
+    if not live(x) or (args and any(map(live, args))):
+        return function(x, *args, **kwargs)
+    if context.rules.activation == "ratio" and _is_scale(function, x, args):
+        return function(x, *args, **kwargs)  # decided where it is multiplied by, or divided by
+    args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
+    rule = context.meet("activation", function)
+    large = context.keeper is not None and context.keeper.is_large(x)
+    if rule == "gradient" and not large and context.rules.product == "gradient":
+        return function(x, *args, **kwargs)  # nothing to change, and no product that asks where its factors are from
+    # Where a product gives each factor half, one function serves it and its gate: that is less even for small tensors.
+    fused = large or (context.keeper is not None and context.rules.product == "half")
+    if fused and context.held is None and not (rule == "ratio" and _may_be_softmax(context, function)):
+        whole = _as_a_whole(context, function, x, args, kwargs)
+        if whole is not None:
+            return whole
+    if rule == "gradient":
+        out = function(x, *args, **kwargs)
+        if context.rules.product == "freeze-gate":
+            leave_trail(context, out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
+        return out
+    if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
+        # Bounds that are tensors: no one f(0), f'(0) for all elements, unless it is 0.
+        with torch.no_grad():
+            value = function(x, *args, **kwargs)
+            is_odd = bool((function(torch.zeros_like(x), *args, **kwargs) == 0).all())
+        return context.ratio(x, value, Limits(0.0, 0.0, is_odd, function.__name__))
+    return follow(context, function, x, *args, **kwargs)
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is Tensor and x.dim() == 0 and x.is_cpu and not x.requires_grad
+
+
+_ROOTS = ("sqrt", "rsqrt", "reciprocal", "__rdiv__")
+_POWERS = ("pow", "float_power")
+
+
+def _is_scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> bool:
+    """Tell whether a root or a reciprocal is one of a reduction: the scale of a norm, and not an activation."""
+    name = function.__name__
+    exponent = args[0] if args and name in _POWERS else 1
+    is_root = name in _ROOTS or (not isinstance(exponent, Tensor) and exponent < 1)
+    return is_root and not is_curved(x) and Making(edge_of(x), "Pow").scaling == "Pow"
+
+
+def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:
+    """Tell whether it is decided later if this exponential is differentiated."""
+    return context.rules.attention != "freeze" and function.__name__ in ("exp", "exp2")
+
+
+def _as_a_whole(
+    context: Propagation, function: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor | None:
+    """Read a call, where that is the whole activation, so that it can be made again."""
+    ratio = context.rules.activation == "ratio"
+    if ratio and source_of(x) is not x:
+        return None
+    if (args or kwargs) and any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
+        return None
+    if ratio:
+        number, whole = context.functions.whole(function, args, kwargs)
+    else:
+        number, whole = 0, Activation(Call(function, args, kwargs), False)
+    out = gated.activate(context, x, whole)
+    if out is None:
+        out = function(x, *args, **kwargs)
+    if whole.at_zero:
+        book_at_zero(context, out, x, whole.at_zero)
+    leave_trail(context, out, Trail(x, number, linear=False, whole=whole))
+    return out
+
+
+def activation_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `x.tanh_()` and its like: the same function, stored where its argument was."""
+    if not live(x):
+        return function(x, *args, **kwargs)
+    plain = getattr(Tensor, function.__name__[:-1], None) or getattr(torch.nn.functional, function.__name__[:-1])
+    read = READERS[function.__name__[:-1]]
+    return made_beside(context, x, lambda copy: read(context, plain, copy, *args, **kwargs))
+
+
+def exponential(context: Propagation, function: Callable[..., Any], input: Any, **kwargs: Any) -> Any:
+    """Read `exp`: a softmax where the logarithm of its denominator was taken off before, else an activation."""
+    if live(input) and is_softmax_of_logarithms(input):
+        rule = context.meet("attention", function, "written out with logarithms")
+        out = function(context.frozen(input) if rule == "freeze" else input, **kwargs)
+        if live(out):
+            context.written_softmaxes.append(out.grad_fn)
+        return out
+    return activation(context, function, input, **kwargs)
+
+
+def power(context: Propagation, function: Callable[..., Any], input: Any, exponent: Any, **kwargs: Any) -> Any:
+    """Read a power with an exponent that is a number."""
+    if isinstance(exponent, Tensor) and exponent.numel() == 1 and exponent.is_cpu and not live(exponent):
+        exponent = exponent.item()
+    if live(exponent):
+        return function(input, exponent, **kwargs)
+    if not isinstance(exponent, Tensor) and exponent == 2 and context.rules.activation == "ratio" and not kwargs:
+        return square(context, function, input, exponent)
+    return activation(context, function, input, exponent, **kwargs)
+
+
+def square(context: Propagation, function: Callable[..., Any], input: Any, *exponent: float, **kwargs: Any) -> Any:
+    """Read `square` and `pow(2)`."""
+    plain = context.rules.activation == "ratio" and not kwargs and live(input) and known_trail(input) is None
+    # Autocast makes powers in float32, and products not.
+    plain = plain and not torch.is_autocast_enabled(input.device.type)
+    if not plain or (context.keeper is not None and context.keeper.is_large(input)):
+        return activation(context, function, input, *exponent, **kwargs)
+    context.meet("activation", function)
+    return squared(context, input)
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(_NAMES, activation),
+    **dict.fromkeys(("exp", "exp2", "special_exp2"), exponential),
+    **dict.fromkeys(("pow", "float_power"), power),
+    "square": square,
+}
+READERS |= {
+    f"{name}_": activation_in_place
+    for name in tuple(READERS)
+    if hasattr(Tensor, f"{name}_") or hasattr(torch.nn.functional, f"{name}_")
+}

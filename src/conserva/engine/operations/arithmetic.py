@@ -1,0 +1,173 @@
+"""Sums, products and quotients of tensors and numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from . import gated, patterns
+from .elementwise import (
+    IDENTITY,
+    Trail,
+    follow,
+    is_curved,
+    known_trail,
+    leave_trail,
+    made_beside,
+    share_source,
+    source_of,
+    squared,
+)
+from .tensors import live
+
+if TYPE_CHECKING:
+    from ..context import Propagation
+    from .tensors import Reader
+
+
+def _continues(context: Propagation, a: Any, b: Any) -> bool:
+    """Tell whether a call of `a` and `b` is a further step of one elementwise function."""
+    if context.rules.activation != "ratio":
+        return False
+    if live(a) and live(b):
+        return share_source(a, b)
+    return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
+
+
+def _as_numbers(
+    context: Propagation, function: Callable[..., Any], a: Any, b: Any, plain: Callable[..., Any]
+) -> tuple[Callable[..., Any], Any, Any]:
+    """Return a call whose constant is a single number on the host as one of a number: a step of a function."""
+    if context.rules.activation == "ratio":
+        if live(a) and _is_number(b):
+            return function, a, b.item()
+        if live(b) and _is_number(a) and plain is not torch.rsub:
+            return plain, a.item(), b  # torch's own calls take no number first
+    return function, a, b
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) is Tensor and x.dim() == 0 and x.is_cpu and x.is_floating_point() and not x.requires_grad
+
+
+def _sum(sign_a: int, sign_b: int) -> Reader:
+    """Return the reader of `sign_a * input + sign_b * other`."""
+    plain = operator.add if sign_a == sign_b else operator.sub if sign_b < 0 else torch.rsub
+
+    def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
+        function, a, b = _as_numbers(context, function, input, other, plain)
+        how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
+        if (is_curved(a) or is_curved(b)) and _continues(context, a, b):
+            return follow(context, function, a, b, **how)
+        out = function(a, b, **how)
+        if (context.books is not None or context.has_lost) and live(a) != live(b):
+            constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
+            # A bare number is a part of some activation; it is booked where activations are read as a whole.
+            if isinstance(constant, Tensor) or context.rules.activation == "ratio":
+                context.book(out, constant, factor=factor)
+        if live(out) and _continues(context, a, b):
+            # The first step of a function such as x * relu6(x + 3) / 6, perhaps.
+            trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
+            step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
+            leave_trail(context, out, step)
+        return out
+
+    return read
+
+
+def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
+    """Return the reader of `a += b` and its like. With a constant the sum is made beside, where it can be booked."""
+
+    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
+        b = other
+        if (context.books is not None and live(a) != live(b)) or is_curved(a) or is_curved(b):
+            return made_beside(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
+        return function(a, b, **kwargs)
+
+    return read_in_place
+
+
+def multiply(context: Propagation, function: Callable[..., Any], input: Any, other: Any) -> Any:
+    """Read `a * b`."""
+    function, a, b = _as_numbers(context, function, input, other, operator.mul)
+    if not (live(a) and live(b)):
+        return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
+    if context.rules.activation == "ratio" and share_source(a, b):
+        return squared(context, a) if a is b and known_trail(a) is None else follow(context, function, a, b)
+    normed = patterns.read_product(context, function, a, b)
+    if normed is not None:
+        return normed
+    if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(a)):
+        product = gated.gate(context, function, a, b)
+        if product is not None:
+            return product
+    return function(*shared(context, function, a, b))
+
+
+def shared(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
+    """Return the factors of a product, each letting through the share of the gradient that the rule gives it."""
+    rule = context.meet("product", function)
+    if rule == "gradient":
+        return list(factors)
+    if rule == "freeze-gate":
+        gates = [live(factor) and is_curved(factor) for factor in factors]
+        if any(gates) and not all(gates):
+            return [context.frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
+    share = 1 / sum(map(live, factors))
+    return [context.share(factor, share) for factor in factors]
+
+
+def divide(context: Propagation, function: Callable[..., Any], input: Any, other: Any, **kwargs: Any) -> Any:
+    """Read `a / b`. A divisor is a scale like a norm's: but for the gradient, it is constant."""
+    function, a, b = _as_numbers(context, function, input, other, operator.truediv)
+    if not kwargs and _continues(context, a, b):
+        return follow(context, function, a, b, linear=not live(b))
+    if live(b):
+        normed = patterns.read_quotient(context, function, a, b, **kwargs)
+        if normed is not None:
+            return normed
+        if context.meet("product", function) != "gradient":
+            b = context.frozen(b)
+    return function(a, b, **kwargs)
+
+
+def negate(context: Propagation, function: Callable[..., Any], input: Any) -> Any:
+    """Read `-x`."""
+    if context.rules.activation != "ratio" or not live(input):
+        return function(input)
+    trail = known_trail(input)
+    if trail is not None:
+        return follow(context, function, input, linear=True)
+    out = function(input)  # as rotary embeddings do twice a layer: a function of a tensor that is its own source
+    leave_trail(context, out, Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True))
+    return out
+
+
+def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
+    """Return the reader of `a *= b` and its like."""
+
+    def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
+        b = other
+        if (live(a) and live(b)) or is_curved(a) or is_curved(b):
+            return made_beside(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
+        return function(a, b, **kwargs)
+
+    return read_in_place
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("add", "__add__", "__radd__"), _sum(1, 1)),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), _sum(1, -1)),
+    **dict.fromkeys(("rsub", "__rsub__"), _sum(-1, 1)),
+    **dict.fromkeys(("add_", "__iadd__"), _sum_in_place(torch.add, _sum(1, 1))),
+    **dict.fromkeys(("sub_", "subtract_", "__isub__"), _sum_in_place(torch.sub, _sum(1, -1))),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), multiply),
+    **dict.fromkeys(("mul_", "multiply_", "__imul__"), _product_in_place(torch.mul, multiply)),
+    **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
+    **dict.fromkeys(("div_", "divide_", "true_divide_", "__idiv__"), _product_in_place(torch.div, divide)),
+    **dict.fromkeys(("neg", "negative"), negate),
+}

@@ -1,0 +1,219 @@
+"""Linear layers, convolutions and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ..held import with_value
+from .arithmetic import multiply
+from .origins import remember
+from .tensors import in_float32, live
+
+if TYPE_CHECKING:
+    from ..context import Propagation
+    from .tensors import Reader
+
+    Affine = Callable[[Tensor, Tensor, Any], Tensor]
+
+
+class Stabilised(Function):
+    """The value z, with the gradient times z / (z' + epsilon sign z'), where z' is what the relevance is shared by."""
+
+    @staticmethod
+    def forward(ctx: Any, shared_by: Tensor, value: list[Tensor], epsilon: float) -> Tensor:
+        divisor = in_float32(shared_by)
+        divisor = divisor + torch.where(divisor < 0, -epsilon, epsilon)
+        ctx.save_for_backward((in_float32(value[0]) / divisor).to(shared_by.dtype))
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (share,) = ctx.saved_tensors
+        return grads[0] * share, None, None
+
+
+def _zero(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
+    out = affine(x, weight, bias)
+    return out, bias, out
+
+
+def _epsilon(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
+    value = affine(x, weight, bias)
+    return value, bias, _stabilised(context, value, value.detach().clone())
+
+
+def _gamma(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias: Any) -> tuple[Tensor, Any, Tensor]:
+    gamma = context.rules.gamma
+    with torch.no_grad():
+        value = affine(x, weight, bias)
+        weight = weight + gamma * weight.clamp(min=0)
+        bias = None if bias is None else bias + gamma * bias.clamp(min=0)
+    raised = affine(x, weight, bias)
+    return raised, bias, _stabilised(context, raised, value)
+
+
+def _stabilised(context: Propagation, shared_by: Tensor, value: Tensor) -> Tensor:
+    epsilon = context.rules.epsilon
+    out: Tensor = Stabilised.apply(shared_by, [value], epsilon)  # type: ignore[no-untyped-call]
+    if context.held is None:
+        return out
+    base, before = context.held.value(lambda: value), context.held.value(lambda: shared_by)
+    share = base / (before + torch.where(before < 0, -epsilon, epsilon))
+    return with_value(out, base + share * (shared_by.detach() - before))
+
+
+RULES: dict[str, Callable[..., tuple[Tensor, Any, Tensor]]] = {"zero": _zero, "epsilon": _epsilon, "gamma": _gamma}
+"""Rule -> what it makes of a layer: the tensor and the bias that are booked, and the output."""
+
+
+def layer(
+    context: Propagation,
+    function: Callable[..., Any],
+    affine: Affine,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    trailing: int = 0,
+    factor: float = 1,
+) -> Any:
+    """Read a linear layer, `affine(x, weight, bias)`; `trailing` axes of its output follow the one of the bias."""
+    if live(weight):
+        if live(x):
+            x, weight = _bilinear(context, function, x, weight)
+        out = affine(x, weight, bias)
+        context.book(out, _along(bias, trailing), factor=factor, of=bias)
+        return out
+    if not live(x):
+        out = affine(x, weight, bias)
+        if live(bias):  # constants join a live sum
+            context.book(out, affine(x, weight, torch.zeros_like(bias)))
+        return out
+    booked, bias_used, out = RULES[context.meet("linear", function)](context, affine, x, weight, bias)
+    if not live(bias):
+        context.book(booked, _along(bias_used, trailing), factor=factor, of=bias, of_layer=True)
+    return out
+
+
+def _along(bias: Any, trailing: int) -> Any:
+    return bias.reshape(-1, *[1] * trailing) if isinstance(bias, Tensor) and trailing else bias
+
+
+def linear(context: Propagation, function: Callable[..., Any], input: Any, weight: Any, bias: Any = None) -> Any:
+    """Read `linear`."""
+    if context.rules.linear != "zero" or not live(input) or live(weight) or live(bias):
+        return layer(context, function, function, input, weight, bias)
+    context.meet("linear", function)  # as in most of a model's calls there is nothing to change
+    out = function(input, weight, bias)
+    if bias is not None:
+        context.book(out, bias, of_layer=True)
+    if context.keeper is not None and context.keeper.is_large(out):
+        remember(context, out, input, weight, bias)
+    return out
+
+
+def convolution(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Read `conv1d` and its like."""
+
+    def affine(x: Tensor, weight: Tensor, bias: Any) -> Tensor:
+        return function(x, weight, bias, *args, **kwargs)  # type: ignore[no-any-return]
+
+    return layer(context, function, affine, input, weight, bias, trailing=weight.dim() - 2)
+
+
+def add_matrix_product(
+    context: Propagation,
+    function: Callable[..., Any],
+    input: Any,
+    *factors: Any,
+    beta: float = 1,
+    alpha: float = 1,
+    **named: Any,
+) -> Any:
+    """Read `addmm` and `baddbmm`, `beta * input + alpha * a @ b`: a linear layer with either factor as its weight."""
+    a, b = (*factors, *named.values())  # mat1 and mat2, or batch1 and batch2
+    reverse = live(b) and not live(a)
+
+    def affine(x: Tensor, weight: Tensor, bias: Any) -> Tensor:
+        return function(bias, *((weight, x) if reverse else (x, weight)), beta=beta, alpha=alpha)  # type: ignore[no-any-return]
+
+    x, weight = (b, a) if reverse else (a, b)
+    return layer(context, function, affine, x, weight, input, factor=beta)
+
+
+def matrix_product(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `a @ b`: a product of an attention head, a product of other live tensors, or a linear layer by hand."""
+    a, b = (input, *args, *kwargs.values())  # the second is called other, mat2, vec or tensor
+    if live(a) and live(b):
+        return function(*_bilinear(context, function, a, b))
+    if live(b) and b.dim() <= 2 and context.books is not None:
+        context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are sent to experts
+    for x, weight in ((a, b), (b, a)):
+        if live(x) and context.rules.linear != "zero" and context.parameter_of(weight) is not None:
+
+            def affine(x: Tensor, weight: Tensor, bias: None, reverse: bool = x is b) -> Tensor:
+                return function(weight, x) if reverse else function(x, weight)  # type: ignore[no-any-return]
+
+            return layer(context, function, affine, x, weight, None)
+    return function(a, b)
+
+
+def _bilinear(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
+    """Return the factors of a matrix product of live tensors, each letting through its share of the gradient.
+
+    Whether it is an attention head's is not known yet: what comes after the product decides, and `witness` checks it.
+    """
+    rules = context.rules
+    halved = rules.bilinear == "half" or (rules.bilinear == "refuse" and rules.attention == "uniform")
+    if rules.bilinear != "refuse":
+        context.meet("bilinear", function)
+    share = 1 / sum(map(live, factors)) if halved else 1
+    return [context.share(factor, share) for factor in factors] if share < 1 else list(factors)
+
+
+def einsum(context: Propagation, function: Callable[..., Any], equation: str, *operands: Any) -> Any:
+    """Read `einsum`."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    operands = tuple(context.constant(operand) for operand in operands)
+    if context.books is not None:
+        names, _, result = equation.replace(" ", "").partition("->")
+        for name, operand in zip(names.split(","), operands, strict=True):
+            if live(operand) and name[:1] != result[:1]:
+                context.books.samples_moved = context.books.rows_shuffled = True
+    if sum(map(live, operands)) > 1:
+        names, _, result = equation.replace(" ", "").partition("->")
+        if names.split(",") == [result, result]:
+            return multiply(context, torch.mul, *operands)
+        operands = tuple(_bilinear(context, function, *operands))
+    return function(equation, *operands)
+
+
+def solve(context: Propagation, function: Callable[..., Any], A: Any, B: Any, **kwargs: Any) -> Any:  # noqa: N803
+    """Read `solve_triangular`: division by a matrix, constant like every divisor but for the gradient."""
+    if live(A) and context.meet("product", function) != "gradient":
+        A = context.frozen(A)  # noqa: N806
+    return function(A, B, **kwargs)
+
+
+READERS: dict[str, Reader] = {
+    "linear": linear,
+    **{f"conv{n}d": convolution for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": convolution for n in (1, 2, 3)},
+    **dict.fromkeys(("addmm", "baddbmm"), add_matrix_product),
+    **dict.fromkeys(("matmul", "__matmul__", "bmm", "mm", "mv", "dot"), matrix_product),
+    "einsum": einsum,
+    "linalg_solve_triangular": solve,
+}

@@ -1,0 +1,60 @@
+"""Calls that move samples from where they were, and calls at random, which no explanation can stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ...errors import Error
+from .moves import follow_view
+from .tensors import live
+
+if TYPE_CHECKING:
+    from ..context import Propagation
+    from .tensors import Reader
+
+
+def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
+    out = function(input, *args, **kwargs)
+    if getattr(input, "conserva_trail", None) is not None or not out.requires_grad:
+        follow_view(context, function, input, out, *args, **kwargs)
+    if not live(input):
+        return out
+    if context.books is not None and not context.books.samples_moved and input.dim() > 1:
+        context.books.samples_moved = input.size(0) != out.size(0) or input.stride(0) != out.stride(0)
+    return out
+
+
+def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    """Read indexing: rows picked by number come in an order that shapes do not tell."""
+    x = input
+    out = function(x, *args, **kwargs)
+    follow_view(context, function, x, out, *args, **kwargs)
+    books = context.books
+    if books is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
+        return out
+    index = args[0] if args and isinstance(args[0], tuple) else args
+    by_number = function.__name__ != "__getitem__" or any(isinstance(one, (Tensor, list)) for one in index)
+    if by_number and not x.shape[0] == out.shape[0] == books.samples:
+        books.rows_shuffled = True
+    return out
+
+
+def dropout(
+    context: Propagation, function: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, **kwargs: Any
+) -> Any:
+    """Read `dropout`, which must be off."""
+    training = kwargs.pop("train", training)  # as torch.dropout calls it
+    if live(input) and training and p > 0:
+        raise Error(f"The model drops values at random (dropout p={p}): call model.eval() first.")
+    return input if not training or p == 0 else function(input, p, training, **kwargs)
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t"), move_axes),
+    **dict.fromkeys(("__getitem__", "index_select", "gather", "take_along_dim", "masked_select"), pick_rows),
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), dropout),
+}

@@ -1,0 +1,211 @@
+"""From inputs to explanations."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from itertools import islice
+from typing import TYPE_CHECKING, Any, overload
+
+from ..attribution import Method, find
+from ..engine.rules import RULE_SETS
+from ..engine.targets import plain
+from ..errors import Error
+from ..replay.recorder import Recorder, recorder_of
+from ..results.explanation import Entries, Explanation, Sink
+from ..tasks.batches import budget, by_length
+from ..tasks.task import Encoded, Task
+from .launches import Batch, launched
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..datasets.graph import Graph
+
+
+AT_ONCE = 512
+"""How many inputs of a stream are explained together, those of equal length side by side."""
+
+
+@overload
+def explain(
+    task: Task,
+    inputs: str | tuple[Any, ...] | Graph | np.ndarray,
+    target: Any = ...,
+    method: str | None = ...,
+    *,
+    truncate: bool = ...,
+    batch_tokens: int | None = ...,
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    task: Task,
+    inputs: list[Any],
+    target: Any = ...,
+    method: str | None = ...,
+    *,
+    truncate: bool = ...,
+    batch_tokens: int | None = ...,
+    progress: Callable[[int], None] | None = ...,
+) -> list[Explanation]: ...
+
+
+def explain(
+    task: Task,
+    inputs: Any,
+    target: Any = None,
+    method: str | None = None,
+    *,
+    truncate: bool = False,
+    batch_tokens: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Explanation | list[Explanation]:
+    """Explain one input, or many.
+
+    Parameters
+    ----------
+    task
+        What `conserva.load` returned, or a task made by hand: `conserva.Text(model, tokenizer)`, `conserva.Causal`,
+        `conserva.Image` and their like.
+    inputs
+        A text, a prompt or chat, an image, a pair of texts, as the task takes it; or a list of them, which are batched
+        by length and come back in their order. A tuple is always one input: ("premise", "hypothesis") is a pair.
+    target
+        A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
+    method
+        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3"; None for the task's own.
+    truncate
+        Whether texts longer than the model takes are cut; otherwise they are refused.
+    batch_tokens
+        How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
+        what suits the device. A batch that does not fit into memory is halved. On a GPU a rule set's batches of a shape
+        that comes often are recorded as a CUDA graph and replayed, the same to the bit, until this call returns.
+    progress
+        Called with the number of inputs done, after every batch.
+    """
+    if not isinstance(task, Task):
+        raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    with recorder_of(task.model) as recorder:
+        return explain_with(recorder, task, inputs, target, method, truncate, batch_tokens, progress)
+
+
+def explain_with(
+    recorder: Recorder | None,
+    task: Task,
+    inputs: Any,
+    target: Any,
+    method: str | None,
+    truncate: bool,
+    batch_tokens: int | None,
+    progress: Callable[[int], None] | None = None,
+) -> Explanation | list[Explanation]:
+    """Do what `explain` does, by replays where a recorder has recorded batches of the same shape."""
+    target = plain(target)
+    if callable(target):
+        raise Error(f"target={target!r} is a function, which conserva.relevance takes: give a class, or None.")
+    tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
+    is_one = isinstance(inputs, tuple) or task.is_one(inputs)
+    if not is_one and not isinstance(inputs, list):
+        raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")
+    many = [inputs] if is_one else list(inputs)
+    if isinstance(target, list) and len(target) != len(many):
+        raise Error(
+            f"target has {len(target)} entries for {len(many)} {task.noun}(s): give one for each, or one for all."
+        )
+    encoded = task.encode_all(many, truncate=truncate)
+    results: list[Explanation | None] = [None] * len(many)
+    provenance = provenance_of(task, found)
+    padded = {length: task.padded(length) for length in set(map(len, encoded))}
+    lengths = [padded[len(one)] for one in encoded]
+    for batch in launched(task, found, encoded, target, by_length(lengths, tokens), recorder):
+        for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
+            results[i] = one
+        if progress is not None:
+            progress(len(batch.rows))
+    done = [result for result in results if result is not None]
+    return done[0] if is_one else done
+
+
+def explain_stream(
+    task: Task,
+    inputs: Iterable[Any],
+    target: Callable[[list[Any]], Any],
+    method: str | None = None,
+    *,
+    truncate: bool = False,
+) -> Iterator[Explanation]:
+    """Yield the explanations of inputs as they are read, in their order; `AT_ONCE` of them are held at a time.
+
+    `target` returns the target of some inputs, as `explain` takes it.
+    """
+    with recorder_of(task.model) as recorder:
+        rest = iter(inputs)
+        while some := list(islice(rest, AT_ONCE)):
+            found = explain_with(recorder, task, some, target(some), method, truncate, None)
+            assert isinstance(found, list)
+            yield from found
+
+
+def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[str, Any]) -> Iterator[Explanation]:
+    """Yield an explanation for each input of a batch."""
+    found = batch.read()
+    scores, output, logits = found.scores.numpy(), found.output.tolist(), found.logits
+    highest, probabilities = logits.argmax(-1).tolist(), task.head.probabilities(logits)
+    entries: list[Entries | None] = [None] * len(output)
+    if found.ledger is not None:
+        books = (found.ledger.inputs.tolist(), found.ledger.positions.tolist(), found.ledger.biases.tolist())
+        entries = [Entries.of(*one) for one in zip(output, *books, strict=True)]
+    for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
+        index = class_of(task, target, encoded, highest[row], logits.shape[-1])
+        own = tuple(scores[row][batch.own[row]].tolist())
+        yield Explanation(
+            features=encoded.tokens,
+            scores=own,
+            special=encoded.special,
+            words=encoded.words,
+            text=encoded.text,
+            target=task.titled(target, index, encoded),
+            output=output[row],
+            probability=None if index is None or probabilities is None else float(probabilities[row, index]),
+            ledger=entries[row],
+            method=method.name,
+            model=task.name,
+            provenance={key: dict(one) if isinstance(one, dict) else one for key, one in provenance.items()},
+            picture=encoded.picture,
+            sections=encoded.sections,
+            sink=None if encoded.sink is None else Sink.of(encoded.sink, encoded.tokens, own),
+        )
+
+
+def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: int) -> int | None:
+    """Return the class that a target is, if it is one."""
+    aimed = task.aim(target, encoded)
+    if aimed is None:
+        return highest
+    if isinstance(aimed, str):
+        bare = aimed.strip()
+        known = task.labels.get(bare)
+        if known is not None or not bare.removeprefix("-").isdecimal():
+            return known
+        aimed = int(bare)
+    return aimed % classes if isinstance(aimed, int) else None
+
+
+def provenance_of(task: Task, method: Method) -> dict[str, Any]:
+    """Return what one needs to repeat a result."""
+    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
+    rules = asdict(RULE_SETS[method.name]) if method.name in RULE_SETS else None
+    dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "weights": task.fingerprint,
+        "dtype": dtype,
+        "rules": rules,
+        "head": task.head.name,
+        "options": dict(method.options),
+    }

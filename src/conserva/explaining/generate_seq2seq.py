@@ -1,0 +1,142 @@
+"""A whole answer of an encoder-decoder, explained token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attribution import Method, find, rules_of
+from ..engine.operations.tensors import in_float32
+from ..engine.passes import Relevance
+from ..engine.relevance import relevance
+from ..engine.rules import RULE_SETS, RuleSet
+from ..engine.untouched import untouched
+from ..errors import Error
+from ..results.explanation import Entries
+from ..results.generation import LOG_PROBABILITY, LOGIT, Generation, Step
+from ..tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
+from .explain import provenance_of
+
+OTHERS = 5
+"""How many of the likeliest tokens are told for each place."""
+
+
+def answer_matrix(
+    task: Seq2Seq,
+    source: Any,
+    answer: str | None = None,
+    tokens: int = 40,
+    method: str | None = None,
+    score: str = LOGIT,
+    truncate: bool = False,
+) -> Generation:
+    """Explain every token of an answer by the source and by the answer's tokens before it.
+
+    Parameters
+    ----------
+    task
+        An encoder-decoder: `conserva.Seq2Seq` or `conserva.Speech`.
+    source
+        What it answers; or a pair with the beginning of the answer, which is read and not explained.
+    answer
+        What was written, as a text, with the space before it where it goes on; None for what the model itself writes,
+        the likeliest token at every place.
+    tokens
+        How many tokens the model writes at most.
+    method
+        A rule set's name, with `gamma` if it has one; None for the task's own.
+    truncate
+        Whether a source longer than the model takes is cut; otherwise it is refused.
+    score
+        What is explained: a token's "logit", or its "log-probability". Under `exact` the gap of a logit is rounding;
+        that of a log-probability is minus the entropy of what could stand in the token's place.
+    """
+    if not isinstance(task, Seq2Seq):
+        raise Error(f"task={task!r} is no encoder-decoder: use conserva.Seq2Seq(...) or conserva.Speech(...).")
+    found, rules = _chosen(task.method if method is None else method)
+    if score not in (LOGIT, LOG_PROBABILITY):
+        raise Error(f"score={score!r} is none of {LOGIT}, {LOG_PROBABILITY}.")
+    read = task.encode(source, truncate=truncate)
+    so_far = source[1] if isinstance(source, tuple) and isinstance(source[-1], str) else ""
+    written = _written(task, read, so_far, answer, tokens)
+    whole = task.pair(read.source, (*read.answer, *written))
+    given = task.pair(read.source, whole.answer[:-1])
+    inputs = {name: x for name, x in task.batch([given]).items() if name != "read"}
+    places = [len(read.answer) - 1 + i for i in range(len(written))]
+    with untouched(task.model), torch.no_grad():
+        logits: Tensor = task.model(**inputs).logits[0, places].float().cpu()
+    entries = list(zip(places, written, strict=True))
+    targets: list[Any] = entries if score == LOGIT else [_log_probability(*one) for one in entries]
+    rows = relevance(task.model, inputs, targets=targets, rules=rules)
+    texts, own = whole.tokens, len(read)
+    return Generation(
+        features=texts,
+        special=whole.special,
+        words=whole.words,
+        start=own,
+        steps=tuple(_step(task, own + i, texts, *one) for i, one in enumerate(zip(rows, logits, written, strict=True))),
+        text=read.text,
+        written=str(task.tokenizer.decode(written, skip_special_tokens=True)),
+        score=score,
+        method=found.name,
+        model=task.name,
+        provenance=provenance_of(task, found),
+        sections=((SOURCE, whole.parts[0]), (SO_FAR, whole.parts[1])),
+    )
+
+
+def _chosen(given: str) -> tuple[Method, RuleSet]:
+    """Return a method that is a rule set, and that; others do not explain many tokens from one pass."""
+    found = find(given)
+    rules = rules_of(found)
+    if rules is None:
+        raise Error(
+            f"method={given!r} explains one token at a time: for a whole answer choose one of {', '.join(RULE_SETS)}, "
+            "at the inputs."
+        )
+    return found, rules
+
+
+def _written(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, tokens: int) -> list[int]:
+    """Return the tokens of the answer that are to be explained."""
+    if answer is None:
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+            raise Error(f"tokens={tokens!r} writes nothing: give 1 or more.")
+        return task.generated(read, tokens)
+    if not isinstance(answer, str):
+        raise Error(f"answer={answer!r} is no string: give a text, or None for what the model writes.")
+    found = task.vocabulary.following(so_far, answer) if answer else []
+    if not found:
+        raise Error(f"answer={answer!r} is empty: give a text, or None for what the model writes.")
+    return found
+
+
+def _log_probability(place: int, token: int) -> Callable[[Any], Tensor]:
+    def log_probability(output: Any) -> Tensor:
+        scores: Tensor = in_float32(output.logits[:, place]).log_softmax(-1)
+        return scores[:, token]
+
+    return log_probability
+
+
+def _step(task: Seq2Seq, place: int, texts: tuple[str, ...], row: Relevance, logits: Tensor, token: int) -> Step:
+    """Return why one token was written, given what was read before it."""
+    scores = torch.cat([row.scores(name)[0] for name in task.features])[:place].tolist()
+    probabilities = logits.softmax(-1)
+    highest = probabilities.topk(min(OTHERS, len(probabilities)))
+    others = zip(highest.indices.tolist(), highest.values.tolist(), strict=True)
+    ledger, output = row.ledger, float(row.output)
+    entries = None
+    if ledger is not None:
+        entries = Entries.of(output, float(ledger.inputs), float(ledger.positions), float(ledger.biases))
+    return Step(
+        token=texts[place],
+        scores=tuple(scores),
+        output=output,
+        probability=float(probabilities[token]),
+        ledger=entries,
+        others=tuple((task.vocabulary.text(other), probability) for other, probability in others),
+    )

@@ -1,5 +1,0 @@
-"""Faithfulness: does an explanation tell the truth about the model?"""
-
-from .evaluation import Conservation, Curve, Evaluation, Interval, MethodResult, Pair
-
-__all__ = ["Conservation", "Curve", "Evaluation", "Interval", "MethodResult", "Pair"]

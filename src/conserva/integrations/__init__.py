@@ -1,0 +1,1 @@
+"""Other libraries' interfaces, one for each library, imported where they are used."""

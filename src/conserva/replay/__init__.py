@@ -1,0 +1,1 @@
+"""Replays: explanations of inputs of one shape, recorded as CUDA graphs."""

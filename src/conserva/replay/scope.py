@@ -1,0 +1,151 @@
+"""Loops of single calls on a GPU: what is recorded inside a block that the user opened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, overload
+
+from torch import Tensor, nn
+
+from ..engine.context import Propagation
+from ..engine.memory import AUTO
+from ..engine.passes import INPUTS, Relevance
+from ..engine.relevance import explained
+from ..engine.rules import RuleSet
+from ..engine.targets import Target
+from ..errors import Error
+from .recordable import is_observed
+from .recorder import Recorder, new_recorder
+
+
+def replaying(model: nn.Module) -> Replaying:
+    """Explain in a loop: inputs of a shape that comes often are replayed as a CUDA graph, without Python.
+
+    Inside the block the model's structure and settings, and the functions that it calls, must stay the same, as for
+    `torch.cuda.make_graphed_callables`: a replay would not see the change. Weights may change in place; a call after
+    they were moved or exchanged raises `conserva.Error`. While the model is in training mode, or hooks, torch modes or
+    autocast are active, calls run as `conserva.relevance` does. So do all calls where there is nothing to record: on a
+    CPU, on several GPUs, in float16, with torch before 2.11; and those whose target is a function.
+
+    The third call of a shape, target and rule set records it, with the inputs of the call before; the recording is used
+    from then on if it agrees bit for bit with the plain computation on other inputs. The recordings hold a sixteenth
+    of the GPU's memory at most, until the block ends. For one thread at a time; while a graph is recorded, other
+    threads must neither synchronise that GPU nor draw random numbers on it.
+
+    Parameters
+    ----------
+    model
+        Any PyTorch Transformer, in evaluation mode. It is not changed.
+
+    Examples
+    --------
+    >>> with conserva.replaying(model) as fast:  # doctest: +SKIP
+    ...     for inputs in batches:
+    ...         scores = fast.relevance(inputs, 1, rules="exact").scores()
+    """
+    if not isinstance(model, nn.Module):
+        raise Error(f"model={model!r} is not a torch.nn.Module: give the model itself, such as task.model.")
+    return Replaying(model)
+
+
+class Replaying:
+    """What `conserva.replaying` returns."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._is_open = False
+        self._recorder: Recorder | None = None
+        self._modules: list[nn.Module] = []
+        self._addresses: list[int] = []
+
+    def __enter__(self) -> Replaying:
+        if self._is_open:
+            raise Error("This conserva.replaying(model) block is open already: open another one.")
+        self._is_open = True
+        self._modules = list(self._model.modules())
+        self._addresses = _addresses(self._modules)
+        self._recorder = new_recorder(self._model)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        recorder, self._recorder, self._is_open = self._recorder, None, False
+        if recorder is not None:
+            recorder.drop()
+
+    @overload
+    def relevance(
+        self,
+        inputs: Any,
+        target: Target | Sequence[Target] | Tensor = ...,
+        *,
+        targets: None = ...,
+        rules: str | RuleSet | Propagation = ...,
+        at: str | Sequence[str] = ...,
+        ledger: bool = ...,
+        batch_dim: int = ...,
+        trusted: Collection[str] = ...,
+        checkpoint: str = ...,
+    ) -> Relevance: ...
+
+    @overload
+    def relevance(
+        self,
+        inputs: Any,
+        *,
+        targets: Sequence[Target | Sequence[Target] | Tensor],
+        rules: str | RuleSet | Propagation = ...,
+        at: str | Sequence[str] = ...,
+        ledger: bool = ...,
+        batch_dim: int = ...,
+        trusted: Collection[str] = ...,
+        checkpoint: str = ...,
+    ) -> list[Relevance]: ...
+
+    def relevance(
+        self,
+        inputs: Any,
+        target: Target | Sequence[Target] | Tensor = None,
+        *,
+        targets: Sequence[Target | Sequence[Target] | Tensor] | None = None,
+        rules: str | RuleSet | Propagation = "ah+ln",
+        at: str | Sequence[str] = INPUTS,
+        ledger: bool = True,
+        batch_dim: int = 0,
+        trusted: Collection[str] = (),
+        checkpoint: str = AUTO,
+    ) -> Relevance | list[Relevance]:
+        """Split the model's output among its inputs: `conserva.relevance` of the model, with the same arguments."""
+        if not self._is_open:
+            raise Error(
+                "relevance was called outside of its `with conserva.replaying(model) as fast:` block: call it inside, "
+                "or use conserva.relevance."
+            )
+        recorder = self._recorder
+        if recorder is not None:
+            if _addresses(self._modules) != self._addresses:
+                raise Error(
+                    f"The weights of {type(self._model).__name__} were moved or exchanged inside a "
+                    "conserva.replaying(model) block: change them in place, or open another block."
+                )
+            recorder = None if is_observed(self._modules) else recorder
+        return explained(
+            self._model, inputs, target, targets, rules, at, ledger, batch_dim, trusted, checkpoint, recorder
+        )
+
+
+def _addresses(modules: Sequence[nn.Module]) -> list[int]:
+    """Return where a model's parameters and buffers lie."""
+    return [
+        _address(x)
+        for module in modules
+        for held in (module._parameters, module._buffers)
+        for x in held.values()
+        if x is not None
+    ]
+
+
+def _address(x: Tensor) -> int:
+    try:
+        return x.data_ptr()
+    except RuntimeError:  # wrapper subclasses hold other tensors
+        return id(x)

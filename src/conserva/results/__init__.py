@@ -1,0 +1,1 @@
+"""Results: what was explained, what every feature got, and how it is saved and read again."""

@@ -1,0 +1,123 @@
+"""Loading a model as the task that its configuration says it is for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from .._util.files import check_readable, exists, expanded
+from ..errors import Error
+from ..models.bundled import BUNDLED, BUNDLED_MODELS
+from ..models.pretrained import config_of, model_of, reading
+from . import Graph, Seq2Seq, Task
+from .heads import LANGUAGE, head_of
+from .image import load_image
+
+GRAPHS = "conserva-graphormer"
+"""The type of models of graphs."""
+
+GGUF = ".gguf"
+"""How files end that hold a language model with its configuration and its tokenizer."""
+
+
+def load(
+    name: str | Path = BUNDLED,
+    *,
+    labels: Sequence[str] | None = None,
+    head: str | None = None,
+    trust_remote_code: bool = False,
+) -> Task:
+    """Return the task of a model: a bundled one, one in a folder, one in a GGUF file, or one from the Hugging Face hub.
+
+    What it is for, its own configuration says: classifying texts, images or graphs, writing on, translating,
+    transcribing, tagging, answering, filling blanks, comparing sentences. A model that compares images with texts, as
+    CLIP, needs the texts as `labels`. What a classifier's logits say, its configuration tells too; `head` overrides it
+    with "single_label", "multi_label", "binary", "regression" or "ordinal". Weights are read from safetensors or GGUF
+    only, in float32; code that comes with a model runs only with `trust_remote_code=True`.
+    """
+    from .. import models  # noqa: F401 - makes the paper's own models known to transformers
+
+    source, given = source_of(name), f"model={str(name)!r}"
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if source.endswith(GGUF):
+        if not all(map(find_spec, ("gguf", "accelerate"))):
+            raise Error(f"{given} is read by gguf and accelerate: pip install 'conserva[gguf]'.")
+        source, options["gguf_file"] = str(Path(source).parent), Path(source).name
+    with reading(given, _advice(source)):
+        if labels is not None:
+            return load_image(source, options, labels, str(name), head)
+        config = config_of(source, options)
+        kind = None if config.model_type == GRAPHS else head_of(config, source, str(name))
+        if "gguf_file" in options:
+            kind = LANGUAGE  # which is all that such files hold
+        if head is not None and kind is not None and not kind.classifies:
+            raise Error(f"head={head!r}: {given} is a {kind.noun}, whose output head is its own.")
+        auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
+        model, missing = model_of(auto, source, options, config)
+        if missing:
+            noun = "graph classifier" if kind is None else kind.noun
+            raise Error(
+                f"{given} is no {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
+            )
+        if kind is None:
+            return Graph(model, name=str(name), head=head)
+        how = {"head": head} if kind.classifies else {}
+        task = kind.make(model, source, options, str(name), **how)
+        _check_ids(task, given)
+        return task
+
+
+def _check_ids(task: Task, given: str) -> None:
+    """Refuse a tokenizer whose tokens are not the model's. Some that were added to it may be beyond, if never met."""
+    tokenizer, network, table = getattr(task, "tokenizer", None), task.network, None
+    with suppress(AttributeError, NotImplementedError):
+        table = network.get_input_embeddings()  # type: ignore[operator]
+    if tokenizer is None or not isinstance(table, nn.Embedding):
+        return
+    own = set(tokenizer.get_vocab().values()) - set(tokenizer.get_added_vocab().values())
+    used = [*own, *tokenizer("a")["input_ids"]]
+    if isinstance(task, Seq2Seq):
+        with suppress(Error):  # it is not told, and may still be
+            used += task.start
+    if wrong := [one for one in used if not 0 <= one < table.num_embeddings]:
+        raise Error(
+            f"{given} has embeddings for {table.num_embeddings:,} tokens, its tokenizer or generation_config.json uses "
+            f"the id {max(wrong, key=abs)}: they are not of one model. Save it again with save_pretrained."
+        )
+
+
+def _advice(source: str) -> str:
+    """Return what to do about a model that could not be loaded."""
+    if os.path.isdir(source):
+        return "its files are damaged, or not those of one model. Save it with save_pretrained, or download it again."
+    bundled = ", ".join(map(repr, BUNDLED_MODELS))
+    return (
+        "it is no folder with config.json, model.safetensors and a tokenizer or processor, and the hub did not give "
+        f"it. Bundled models are {bundled}."
+    )
+
+
+def source_of(name: str | Path) -> str:
+    """Return what a model is loaded from: a bundled one by its name, a folder, a GGUF file, or a name on the hub."""
+    path, given = expanded(name), f"model={str(name)!r}"
+    if str(name) in BUNDLED_MODELS and not os.path.isfile(path / "config.json"):
+        return str(resources.files("conserva") / "models" / str(name))
+    if path.suffix == GGUF:
+        if not exists(path):
+            raise Error(f"{given} does not exist: give a GGUF file that does.")
+        return str(check_readable(path, given, sys.maxsize))
+    if os.path.isdir(path):
+        if not os.path.isfile(path / "config.json"):
+            raise Error(f"{given} is a folder without config.json: save a model there with save_pretrained.")
+        return str(path)
+    if exists(path):
+        raise Error(f"{given} is no folder: name one with config.json, model.safetensors and a tokenizer or processor.")
+    return str(name)
