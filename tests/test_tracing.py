@@ -23,8 +23,9 @@ from transformers import (
 
 import conserva
 from conserva.explaining.layers import stacks_of
-from conserva.explaining.trace import Trace, trace
+from conserva.explaining.trace import trace
 from conserva.results.explanation import Entries
+from conserva.results.trace import Trace
 from conserva.tasks.reading import Answer, Reading
 from conserva.tasks.task import Encoded, Task
 from conserva.views.colours import shade

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from .evaluation.run import evaluate
     from .explaining.explain import explain
     from .explaining.generate import generation
-    from .explaining.trace import Trace, trace
+    from .explaining.trace import trace
     from .replay.scope import Replaying, replaying
     from .results.explanation import Explanation
     from .results.generation import Generation
+    from .results.trace import Trace
     from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
     from .tasks.loading import load
 
@@ -74,10 +75,11 @@ _MODULES = {
     "evaluation.run": ("evaluate",),
     "explaining.explain": ("explain",),
     "explaining.generate": ("generation",),
-    "explaining.trace": ("Trace", "trace"),
+    "explaining.trace": ("trace",),
     "replay.scope": ("Replaying", "replaying"),
     "results.explanation": ("Explanation",),
     "results.generation": ("Generation",),
+    "results.trace": ("Trace",),
     "tasks": ("Blanks", "Causal", "Graph", "Image", "Question", "Seq2Seq", "Similarity", "Speech", "Text", "Tokens"),
     "tasks.loading": ("load",),
 }

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import conserva
 from tiny import Classifier, bert, llama, shake, tokens
 
-WARM_UP = 5
+WARM_UP = 30
 
 
 def _hooks(model: nn.Module) -> int:

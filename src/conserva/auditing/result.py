@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.coverage import Meeting
-from ..results.saving import loaded, saved
-from ..results.schema import Count, read, uneven, unsummed, written
-
-SCHEMA = "conserva/audit/1"
+from ..results.result import Result
+from ..results.schema import Count, uneven, unsummed
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,13 @@ class Norm:
         yield from uneven(self, "before", "after")
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Result):
     """Conservation and coverage of a model under one rule set."""
+
+    _schema = "conserva/audit/1"
+    _noun = "audit"
+    _in_repr = ("rules", "model", "samples", "output", "gap")
 
     rules: str
     model: str
@@ -135,45 +137,13 @@ class Audit:
         scale = max((abs(one) for one in self.outputs), default=0.0)
         return max((abs(one) for one in self.gaps), default=0.0) / (scale or 1.0)
 
-    def to_json(self) -> str:
-        """Return the audit as JSON."""
-        return written(self, SCHEMA)
-
-    @classmethod
-    def from_json(cls, text: str) -> Audit:
-        """Return the audit that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "audit")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Audit:
-        """Read an audit that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "audit", f"path={str(path)!r}")
-
-    def show(self) -> None:
-        """Print the audit to the terminal."""
-        from ..views.audit import show
-
-        show(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write JSON, a report, or the waterfall as a picture, as the name's ending says: .json, .html, .png, .svg."""
-        from ..views.audit_report import report
-        from ..views.waterfall import draw_waterfall
-
-        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: report([self])}
-        return saved(path, texts, lambda path: draw_waterfall([self], path))
-
     def draw_norm(self, module: str, path: str | Path) -> None:
         """Draw the relevance of each place before and after one norm: figure 2 of the paper."""
-        from ..views.waterfall import draw_norm
-
-        draw_norm(self, module, path)
+        self._renderers["norm"](self, module, path)
 
     def draw_scatter(self, path: str | Path) -> None:
         """Draw the sum of the inputs' relevance against the output, a point for each sample: figure 3 of the paper."""
-        from ..views.waterfall import draw_scatter
-
-        draw_scatter([self], path)
+        self._renderers["sums"](self, path)
 
     def _flaws(self) -> Iterator[str]:
         yield from uneven(self, "outputs", "sums", "gaps")

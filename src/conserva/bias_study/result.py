@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..evaluation.result import Interval
-from ..results.saving import loaded
-from ..results.schema import Correlation, Count, Share, read, repeated, unknown, written
-
-SCHEMA = "conserva/bias-study/1"
+from ..results.result import Result
+from ..results.schema import Correlation, Count, Share, repeated, unknown
 
 
 @dataclass(frozen=True)
@@ -116,9 +113,13 @@ class Swap:
     """Whether the change has the sign of the relevance (less the mean of all mentions) and leaves out 0."""
 
 
-@dataclass(frozen=True)
-class BiasStudy:
+@dataclass(frozen=True, repr=False)
+class BiasStudy(Result):
     """The whole study."""
+
+    _schema = "conserva/bias-study/1"
+    _noun = "bias study"
+    _in_repr = ("model", "data")
 
     target: str
     """The contrast that was explained, as "positive - negative"."""
@@ -142,20 +143,6 @@ class BiasStudy:
     left_out: Mapping[str, Count]
     """Words of groups that were not counted, with how often they were met: ordinary words, words of two groups."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the study as JSON."""
-        return written(self, SCHEMA, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> BiasStudy:
-        """Return the study that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "bias study")
-
-    @classmethod
-    def load(cls, path: str | Path) -> BiasStudy:
-        """Read a study that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "bias study", f"path={str(path)!r}")
 
     def _flaws(self) -> Iterator[str]:
         groups = [one.name for one in self.groups]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import Error
-from ..replay.recorder import Recorder
-from ..replay.replays import replayed
 from . import census, checks
 from .context import Propagation, as_rule_set
 from .inputs import Inputs
@@ -21,6 +19,13 @@ from .passes import INPUTS, Pass, Relevance, device_of
 from .rules import RuleSet
 from .targets import Target, of_sample, plain
 from .untouched import untouched
+
+Compute: TypeAlias = Callable[[Inputs], list[Relevance]]
+Replay: TypeAlias = Callable[[Inputs, Sequence[Any], Compute], list[Relevance]]
+"""Returns what a computation makes of a call's inputs, without computing it where the same was recorded before.
+
+Its second argument distinguishes one way to explain from another: target, rules, and all other options.
+"""
 
 
 @overload
@@ -116,9 +121,9 @@ def explained(
     batch_dim: int,
     trusted: Collection[str],
     checkpoint: str,
-    recorder: Recorder | None,
+    replay: Replay | None,
 ) -> Relevance | list[Relevance]:
-    """Do what `relevance` does, by replays where a recorder has recorded the same computation."""
+    """Do what `relevance` does, by `replay` where it is given."""
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is no torch.nn.Module.")
     modules = census.modules_of(model)
@@ -136,11 +141,11 @@ def explained(
         return within_memory(checkpoint, device_of(model, given), run)
 
     with untouched(model, modules), torch.inference_mode(False), torch.enable_grad(), checks.together():
-        if recorder is None:
+        if replay is None:
             results = compute(call)
         else:
             how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
-            results = replayed(recorder, call, how, compute)
+            results = replay(call, how, compute)
     return results[0] if targets is None else results
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ..results.saving import loaded
-from ..results.schema import Correlation, Count, Share, read, repeated, uneven, unknown, written
-
-SCHEMA = "conserva/evaluation/1"
+from ..results.result import Result
+from ..results.schema import Correlation, Count, Share, repeated, uneven, unknown
 
 METRICS = ("auac", "au_mse", "aupc", "comprehensiveness", "sufficiency")
 """The areas that every method gets, in the order in which they are shown."""
@@ -101,9 +98,13 @@ class Pair:
             yield f"low is {self.low:g}, which is more than high, {self.high:g}"
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """Every method on the same samples, under one protocol."""
+
+    _schema = "conserva/evaluation/1"
+    _noun = "evaluation"
+    _in_repr = ("model", "data", "samples")
 
     methods: tuple[MethodResult, ...]
     pairs: tuple[Pair, ...]
@@ -117,26 +118,6 @@ class Evaluation:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Method -> why it does not apply to the model."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the evaluation as JSON."""
-        return written(self, SCHEMA)
-
-    @classmethod
-    def from_json(cls, text: str) -> Evaluation:
-        """Return the evaluation that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "evaluation")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Evaluation:
-        """Read an evaluation that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "evaluation", f"path={str(path)!r}")
-
-    def show(self) -> None:
-        """Print the table to the terminal."""
-        from ..views.table import show
-
-        show(self)
 
     def uncompared(self, *metrics: str) -> Iterator[str]:
         """Yield which two methods have no difference in some of the metrics."""

@@ -1,10 +1,9 @@
-"""A trace: where a decision travels, as relevance at the inputs and at the output of every layer, place by place."""
+"""Tracing: where a decision travels through the layers of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -15,107 +14,11 @@ from ..engine.relevance import relevance
 from ..engine.rules import RULE_SETS
 from ..engine.targets import plain
 from ..errors import Error
-from ..results.explanation import Entries, Explanation, uncovered
-from ..results.saving import loaded, saved
-from ..results.schema import Count, Share, read, uneven, unsummed, written
+from ..results.explanation import Entries
+from ..results.trace import Trace
 from ..tasks.task import Encoded, Task
 from .explain import class_of, provenance_of
 from .layers import Stack, short_names, stacks_of
-
-SCHEMA = "conserva/trace/1"
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Relevance at the inputs and at the output of every layer: rows of layers x features."""
-
-    features: tuple[str, ...]
-    """The columns: the input's features, and the places that the network adds to them, such as "[cls]"."""
-    special: tuple[bool, ...]
-    words: tuple[int | None, ...]
-    """Which word of the text, or which part of another input, a feature belongs to."""
-    layers: tuple[str, ...]
-    """The rows, from the input to the output: "inputs", "layer 0", and so on."""
-    scores: tuple[tuple[float | None, ...], ...]
-    """Layers x features; None where a layer has no such place."""
-    sums: tuple[float, ...]
-    """The sum of each row. What is missing to the output joins it further on, or is lost by the rules."""
-    text: str
-    target: str
-    output: float
-    probability: Share | None
-    """The probability of the target, if it is one of the model's classes."""
-    ledger: Entries | None
-    method: str
-    model: str
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    sections: tuple[tuple[str, Count], ...] = ()
-    """Where the features come from several inputs: what each is called, and how many of the features it has."""
-
-    def explanation(self) -> Explanation:
-        """Return the first row as an explanation: what `conserva.explain` gives, without a picture."""
-        there = [i for i, score in enumerate(self.scores[0]) if score is not None]
-        return Explanation(
-            features=tuple(self.features[i] for i in there),
-            scores=tuple(score for score in self.scores[0] if score is not None),
-            special=tuple(self.special[i] for i in there),
-            words=tuple(self.words[i] for i in there),
-            text=self.text,
-            target=self.target,
-            output=self.output,
-            probability=self.probability,
-            ledger=self.ledger,
-            method=self.method,
-            model=self.model,
-            provenance=self.provenance,
-            sections=self.sections,
-        )
-
-    def to_json(self) -> str:
-        """Return the trace as JSON."""
-        return written(self, SCHEMA)
-
-    @classmethod
-    def from_json(cls, text: str) -> Trace:
-        """Return the trace that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "trace")
-
-    def save(self, path: str | Path) -> Path:
-        """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg, .pdf."""
-        from ..views.trace import draw_trace, trace_page
-
-        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: trace_page(self)}
-        return saved(path, texts, lambda path: draw_trace(self, path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Trace:
-        """Read a trace that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "trace", f"path={str(path)!r}")
-
-    def show(self) -> None:
-        """Print the trace to the terminal."""
-        from ..views.trace import show_trace
-
-        show_trace(self)
-
-    def _repr_html_(self) -> str:
-        from ..views.trace import trace_fragment
-
-        return trace_fragment(self)
-
-    def _flaws(self) -> Iterator[str]:
-        many = len(self.features)
-        yield from uneven(self, "features", "special", "words")
-        yield from uneven(self, "layers", "scores", "sums")
-        if not many or not self.layers:
-            yield "features or layers has no entry"
-        for i, (row, total) in enumerate(zip(self.scores, self.sums, strict=False)):
-            if len(row) != many:
-                yield f"scores[{i}] has {len(row)} entries, and there are {many} features"
-            yield from unsummed(f"scores[{i}]", [score for score in row if score is not None], total, f"sums[{i}]")
-        yield from uncovered(self.sections, sum(score is not None for row in self.scores[:1] for score in row))
-        if self.ledger is not None:
-            yield from self.ledger.unequal(self.output)
 
 
 def trace(task: Task, given: Any, target: Any = None, method: str | None = None, *, truncate: bool = False) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, overload
 
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from ..engine.targets import Target
 from ..errors import Error
 from .recordable import is_observed
 from .recorder import Recorder, new_recorder
+from .replays import replayed
 
 
 def replaying(model: nn.Module) -> Replaying:
@@ -128,8 +130,9 @@ class Replaying:
                     "conserva.replaying(model) block: change them in place, or open another block."
                 )
             recorder = None if is_observed(self._modules) else recorder
+        replay = None if recorder is None else partial(replayed, recorder)
         return explained(
-            self._model, inputs, target, targets, rules, at, ledger, batch_dim, trusted, checkpoint, recorder
+            self._model, inputs, target, targets, rules, at, ledger, batch_dim, trusted, checkpoint, replay
         )
 
 

@@ -6,14 +6,11 @@ import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from .picture import picture_flaws
-from .saving import loaded, saved
-from .schema import Count, Share, read, uneven, unsummed, written
-
-SCHEMA = "conserva/explanation/1"
+from .result import Result
+from .schema import Count, Share, uneven, unsummed
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,13 @@ class Sink:
         return cls(features[place], scores[place], abs(scores[place]) / total if total else 0.0, place)
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Result):
     """Why a model gave a score: relevance of every feature, signed, in the unit of the output."""
+
+    _schema = "conserva/explanation/1"
+    _noun = "explanation"
+    _in_repr = ("target", "output", "method", "model")
 
     features: tuple[str, ...]
     scores: tuple[float, ...]
@@ -119,39 +120,6 @@ class Explanation:
             sections=tuple((name, places.count(i)) for i, (name, _) in enumerate(self.sections)),
             sink=sink,
         )
-
-    def to_json(self) -> str:
-        """Return the explanation as JSON."""
-        return written(self, SCHEMA)
-
-    @classmethod
-    def from_json(cls, text: str) -> Explanation:
-        """Return the explanation that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "explanation")
-
-    def save(self, path: str | Path) -> Path:
-        """Write JSON, a page or a picture, as the name's ending says: .json, .html, .png, .svg."""
-        from ..views.figure import draw
-        from ..views.html import page
-
-        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: page([self])}
-        return saved(path, texts, lambda path: draw([self], path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Explanation:
-        """Read an explanation that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "explanation", f"path={str(path)!r}")
-
-    def show(self) -> None:
-        """Print the explanation to the terminal."""
-        from ..views.terminal import show
-
-        show([self])
-
-    def _repr_html_(self) -> str:
-        from ..views.html import fragment
-
-        return fragment([self])
 
     def _flaws(self) -> Iterator[str]:
         yield from uneven(self, "features", "scores", "special", "words")

@@ -6,15 +6,12 @@ import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from ..errors import Error
 from .explanation import Entries, Explanation, Sink, uncovered
-from .saving import loaded, saved
-from .schema import Count, Share, read, uneven, unknown, written
-
-SCHEMA = "conserva/generation/1"
+from .result import Result
+from .schema import Count, Share, uneven, unknown
 
 LOGIT, LOG_PROBABILITY = "logit", "log-probability"
 
@@ -38,9 +35,13 @@ class Step:
             yield from self.ledger.unequal(self.output)
 
 
-@dataclass(frozen=True)
-class Generation:
+@dataclass(frozen=True, repr=False)
+class Generation(Result):
     """A prompt, what was written after it, and for each written token the relevance of all tokens before it."""
+
+    _schema = "conserva/generation/1"
+    _noun = "generation"
+    _in_repr = ("written", "method", "model")
 
     features: tuple[str, ...]
     """All tokens: what was read, then what was written."""
@@ -134,32 +135,6 @@ class Generation:
             sections=sections,
             sink=None if self.sink is None else Sink.of(self.sink, self.features, scores),
         )
-
-    def to_json(self) -> str:
-        """Return the generation as JSON."""
-        return written(self, SCHEMA)
-
-    @classmethod
-    def from_json(cls, text: str) -> Generation:
-        """Return the generation that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "generation")
-
-    def save(self, path: str | Path) -> Path:
-        """Write JSON or a page, as the name's ending says: .json, .html."""
-        from ..views.generation_page import generation_page
-
-        return saved(path, {".json": lambda: self.to_json() + "\n", ".html": lambda: generation_page(self)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Generation:
-        """Read a generation that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "generation", f"path={str(path)!r}")
-
-    def show(self) -> None:
-        """Print the generation to the terminal."""
-        from ..views.generation_terminal import show_generation
-
-        show_generation(self)
 
     def _flaws(self) -> Iterator[str]:
         many = len(self.features)

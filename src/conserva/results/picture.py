@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
+from .._util.pictures import decoded_png
 from ..errors import Error
 from .schema import Count, Within, repeated, unknown, unlike
 
@@ -75,9 +76,7 @@ def _image(explanation: Explanation, picture: Mapping[str, Any], scored: set[int
         return
     if find_spec("PIL") is None:
         return
-    from ..views.overlay import decoded
-
     try:
-        decoded(explanation)
+        decoded_png(picture["image"], f"The picture of {explanation.text!r}")
     except Error as error:
         yield f"picture.image cannot be read: {error}"

@@ -43,7 +43,7 @@ def load(
     with "single_label", "multi_label", "binary", "regression" or "ordinal". Weights are read from safetensors or GGUF
     only, in float32; code that comes with a model runs only with `trust_remote_code=True`.
     """
-    from .. import models  # noqa: F401 - makes the paper's own models known to transformers
+    from ..models import attention_only, graphormer  # noqa: F401 - which makes them known to transformers
 
     source, given = source_of(name), f"model={str(name)!r}"
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._util.pictures import decoded_png
 from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import AGAINST, FOR, RGB, hexadecimal
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 SIZE, MARGIN = 300, 10
 DENSEST = 0.8
 """The opacity of the largest score: the image is seen through it."""
-
-LARGEST = 2**26
-"""How many pixels an image may have."""
 
 DARKEST = 120
 """What black becomes, of 255: on a darker ground blue would not be seen."""
@@ -78,16 +76,7 @@ def grid_of(explanation: Explanation) -> tuple[int, int]:
 
 def decoded(explanation: Explanation) -> Image:
     """Return the image that was explained, as the model sees it."""
-    held = in_picture(explanation, "image", "image")
-    pillow = _pillow()
-    try:
-        file = pillow.open(io.BytesIO(base64.b64decode(held, validate=True)), formats=["PNG"])
-        if file.width * file.height <= LARGEST:
-            image: Image = file.convert("RGB")
-            return image
-    except Exception:  # of a damaged file Pillow raises errors of many kinds
-        raise Error(f"The picture of {explanation.text!r} holds no image: it must be a PNG in base64.") from None
-    raise Error(f"The picture of {explanation.text!r} has {file.width} x {file.height} pixels: too many to draw.")
+    return decoded_png(in_picture(explanation, "image", "image"), f"The picture of {explanation.text!r}")
 
 
 def grey(image: Image) -> Image:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from .._util.text import displayed
-from ..explaining.trace import Trace
+from ..results.trace import Trace
 from .blocks import has_shades, sign
 from .canvas import drawing, save_figure
 from .colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade

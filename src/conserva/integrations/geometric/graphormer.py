@@ -17,7 +17,7 @@ from ...models.graphormer import Graphormer
 
 
 class SparseGraphormer(nn.Module):
-    """A `conserva.models.Graphormer` that is called as `model(x, edge_index, batch=..., edge_attr=...)`.
+    """A `conserva.models.graphormer.Graphormer` that is called as `model(x, edge_index, batch=..., edge_attr=...)`.
 
     Degrees, distances and the edges along shortest paths are found from the edges, once for each graph: those of the
     last graphs are remembered.
@@ -28,7 +28,7 @@ class SparseGraphormer(nn.Module):
     def __init__(self, graphormer: Graphormer) -> None:
         super().__init__()
         if not isinstance(graphormer, Graphormer):
-            raise Error(f"graphormer is {type(graphormer).__name__}: give a conserva.models.Graphormer.")
+            raise Error(f"graphormer is {type(graphormer).__name__}: give a conserva.models.graphormer.Graphormer.")
         self.graphormer = graphormer
         self.train(graphormer.training)
 

@@ -1,0 +1,70 @@
+"""The registry of renderers: which function of `conserva.views` shows which result, and as what.
+
+Results find their views here, by name, when they are shown: they import none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """A function of `conserva.views`, as "module:function", that renders one result."""
+
+    name: str
+
+    def __call__(self, result: Any, *arguments: Any) -> Any:
+        module, _, name = self.name.partition(":")
+        return getattr(import_module(f"conserva.views.{module}"), name)(self._given(result), *arguments)
+
+    def _given(self, result: Any) -> Any:
+        return result
+
+
+class ListRenderer(Renderer):
+    """The same, for a function that renders several results at once."""
+
+    def _given(self, result: Any) -> Any:
+        return [result]
+
+
+RENDERERS: Mapping[str, Mapping[str, Renderer]] = {
+    "Explanation": {
+        "terminal": ListRenderer("terminal:show"),
+        "page": ListRenderer("html:page"),
+        "notebook": ListRenderer("html:fragment"),
+        "picture": ListRenderer("figure:draw"),
+    },
+    "Generation": {
+        "terminal": Renderer("generation_terminal:show_generation"),
+        "page": Renderer("generation_page:generation_page"),
+    },
+    "Trace": {
+        "terminal": Renderer("trace:show_trace"),
+        "page": Renderer("trace:trace_page"),
+        "notebook": Renderer("trace:trace_fragment"),
+        "picture": Renderer("trace:draw_trace"),
+    },
+    "Audit": {
+        "terminal": Renderer("audit:show"),
+        "page": ListRenderer("audit_report:report"),
+        "picture": ListRenderer("waterfall:draw_waterfall"),
+        "norm": Renderer("waterfall:draw_norm"),
+        "sums": ListRenderer("waterfall:draw_scatter"),
+    },
+    "Evaluation": {
+        "terminal": Renderer("table:show"),
+        "page": Renderer("report:report"),
+        "picture": Renderer("curves:draw_curves"),
+    },
+    "BiasStudy": {
+        "terminal": Renderer("bias_summary:show"),
+        "page": Renderer("bias_report:page"),
+        "picture": Renderer("bias_figure:draw_histograms"),
+    },
+}
+"""Name of a result's class -> format -> renderer. Without "notebook", notebooks show the page in a frame."""

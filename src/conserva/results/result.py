@@ -1,0 +1,74 @@
+"""What all results have in common: they show themselves, and are saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from .renderers import RENDERERS, Renderer
+from .saving import loaded, saved
+from .schema import read, to_dict, written
+
+Self = TypeVar("Self", bound="Result")  # typing has it from Python 3.11 on
+
+
+class Result:
+    """The base class of all results. Each is a frozen dataclass, whose fields are what is saved."""
+
+    _schema: ClassVar[str]
+    """The name and version of its JSON, such as "conserva/explanation/1"."""
+    _noun: ClassVar[str]
+    """What error messages call it, such as "explanation"."""
+    _in_repr: ClassVar[tuple[str, ...]]
+    """The fields that its `repr` shows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as dictionaries, lists, strings and numbers: what `to_json` writes."""
+        return to_dict(self, self._schema)
+
+    def to_json(self) -> str:
+        """Return the result as JSON."""
+        return written(self, self._schema)
+
+    @classmethod
+    def from_json(cls: type[Self], text: str) -> Self:
+        """Return the result that `to_json` wrote. Raise `conserva.Error` if the text is damaged."""
+        return read(cls, text, cls._schema, cls._noun)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the result to a file and return its path.
+
+        Parameters
+        ----------
+        path
+            The ending chooses the format: .json, which `load` reads; .html, a page; or .png, .svg and .pdf, a picture,
+            for all results but generations.
+        """
+        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: str(self._renderers["page"](self))}
+        picture = self._renderers.get("picture")
+        return saved(path, texts, picture and (lambda half: picture(self, half)))
+
+    @classmethod
+    def load(cls: type[Self], path: str | Path) -> Self:
+        """Return the result that `save` wrote as JSON. Raise `conserva.Error` if the file is damaged."""
+        return read(cls, loaded(path), cls._schema, cls._noun, f"path={str(path)!r}")
+
+    def show(self) -> None:
+        """Print the result to the terminal."""
+        self._renderers["terminal"](self)
+
+    def _repr_html_(self) -> str:
+        if "notebook" in self._renderers:
+            return str(self._renderers["notebook"](self))
+        page = escape(str(self._renderers["page"](self)))
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    @property
+    def _renderers(self) -> Mapping[str, Renderer]:
+        return RENDERERS[type(self).__name__]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._in_repr)
+        return f"{type(self).__name__}({fields})"

@@ -1,0 +1,76 @@
+"""The result of a trace: relevance at the inputs and at the output of every layer, place by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .explanation import Entries, Explanation, uncovered
+from .result import Result
+from .schema import Count, Share, uneven, unsummed
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(Result):
+    """Relevance at the inputs and at the output of every layer: rows of layers x features."""
+
+    _schema = "conserva/trace/1"
+    _noun = "trace"
+    _in_repr = ("target", "output", "method", "model")
+
+    features: tuple[str, ...]
+    """The columns: the input's features, and the places that the network adds to them, such as "[cls]"."""
+    special: tuple[bool, ...]
+    words: tuple[int | None, ...]
+    """Which word of the text, or which part of another input, a feature belongs to."""
+    layers: tuple[str, ...]
+    """The rows, from the input to the output: "inputs", "layer 0", and so on."""
+    scores: tuple[tuple[float | None, ...], ...]
+    """Layers x features; None where a layer has no such place."""
+    sums: tuple[float, ...]
+    """The sum of each row. What is missing to the output joins it further on, or is lost by the rules."""
+    text: str
+    target: str
+    output: float
+    probability: Share | None
+    """The probability of the target, if it is one of the model's classes."""
+    ledger: Entries | None
+    method: str
+    model: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    sections: tuple[tuple[str, Count], ...] = ()
+    """Where the features come from several inputs: what each is called, and how many of the features it has."""
+
+    def explanation(self) -> Explanation:
+        """Return the first row as an explanation: what `conserva.explain` gives, without a picture."""
+        there = [i for i, score in enumerate(self.scores[0]) if score is not None]
+        return Explanation(
+            features=tuple(self.features[i] for i in there),
+            scores=tuple(score for score in self.scores[0] if score is not None),
+            special=tuple(self.special[i] for i in there),
+            words=tuple(self.words[i] for i in there),
+            text=self.text,
+            target=self.target,
+            output=self.output,
+            probability=self.probability,
+            ledger=self.ledger,
+            method=self.method,
+            model=self.model,
+            provenance=self.provenance,
+            sections=self.sections,
+        )
+
+    def _flaws(self) -> Iterator[str]:
+        many = len(self.features)
+        yield from uneven(self, "features", "special", "words")
+        yield from uneven(self, "layers", "scores", "sums")
+        if not many or not self.layers:
+            yield "features or layers has no entry"
+        for i, (row, total) in enumerate(zip(self.scores, self.sums, strict=False)):
+            if len(row) != many:
+                yield f"scores[{i}] has {len(row)} entries, and there are {many} features"
+            yield from unsummed(f"scores[{i}]", [score for score in row if score is not None], total, f"sums[{i}]")
+        yield from uncovered(self.sections, sum(score is not None for row in self.scores[:1] for score in row))
+        if self.ledger is not None:
+            yield from self.ledger.unequal(self.output)
