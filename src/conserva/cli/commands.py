@@ -6,12 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 from .. import __version__
-from . import auditing, biasing, doctoring, evaluating, explaining, reproducing, training
+from . import auditing, biasing, doctoring, evaluating, explaining
 from .form import FORM, Parser, check_outputs
 
-PARTS = (explaining, auditing, doctoring, evaluating, biasing, training, reproducing)
+PARTS: tuple[ModuleType, ...] = (explaining, auditing, doctoring, evaluating, biasing)
+if find_spec("conserva.paper") is not None:  # an installation may leave it out
+    from . import reproducing, training
+
+    PARTS += (training, reproducing)
 
 _WITHOUT_LIBRARIES = ("-h", "--help", "--version")
 

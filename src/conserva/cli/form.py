@@ -11,7 +11,6 @@ from .._util.files import check_file, check_folder
 from .._util.text import ERROR_LENGTH, printable
 from ..errors import Error
 from ..models.bundled import BUNDLED
-from ..paper.training.recipe import EMBEDDINGS
 from ..results.saving import PICTURES
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -30,15 +29,6 @@ FORM: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 def add_model(parser: argparse.ArgumentParser, default: str | None = BUNDLED, shown: str = BUNDLED) -> None:
     """Add the option that names the model."""
     parser.add_argument("--model", default=default, help=f"a folder or hub name (default: the bundled {shown})")
-
-
-def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS) -> None:
-    """Add the option that names the BERT whose embeddings a classifier is built on."""
-    parser.add_argument(
-        "--embeddings",
-        metavar="BERT",
-        help=f"whose, frozen: a folder, a name as bert-base-uncased, or the bundled sentiment (default: {otherwise})",
-    )
 
 
 def refuse(what: str, given: argparse.Namespace, *options: str) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from ..errors import Error
 from ..paper.training.recipe import EMBEDDINGS
-from .form import FORM, Commands, add_embeddings, device_of
+from .form import FORM, Commands, device_of
 from .output import put_json, say_written
 from .progress import progress_of_parts
+from .training import add_embeddings
 
 REPRODUCE = """examples:
   conserva reproduce text --quick --out quick

@@ -12,7 +12,7 @@ from .._util.text import printable
 from ..errors import Error
 from ..models.bundled import DIGITS, MOLECULES
 from ..paper.training.recipe import EMBEDDINGS
-from .form import FORM, Commands, add_embeddings, device_of
+from .form import FORM, Commands, device_of
 from .output import put_json, say_written
 from .progress import progress, progress_of_parts
 
@@ -32,6 +32,15 @@ stopped goes on when the same command is given again."""
 
 _TEXTS_ALONE = ("patience", "tokens", "as_released", "embeddings")
 _GRAPHS_ALONE = ("weight_decay", "keep", "hold_out", "average", "width", "dropout", "post_norm")
+
+
+def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS) -> None:
+    """Add the option that names the BERT whose embeddings a classifier is built on."""
+    parser.add_argument(
+        "--embeddings",
+        metavar="BERT",
+        help=f"whose, frozen: a folder, a name as bert-base-uncased, or the bundled sentiment (default: {otherwise})",
+    )
 
 
 def add(commands: Commands) -> None:
