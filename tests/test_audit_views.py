@@ -66,7 +66,7 @@ def audit(rules: str = "gi", layers: int = 4, **changes: object) -> Audit:
     components = []
     for i, ((module, function, kind), leak) in enumerate(zip(calls, leaks(rules, calls, gap), strict=True)):
         constants = positions if i == 0 else biases / len(linear) if i in linear else 0.0
-        leaving, rule = 2.5 * wave(3 * i), getattr(RULE_SETS[rules], kind) if function != "add" else ""
+        leaving, rule = 2.5 * wave(3 * i), getattr(RULE_SETS[rules], kind).name if function != "add" else ""
         books = (leaving + constants + leak, leaving, constants, leak, abs(leak) * 1.1)
         components.append(Component(module, function, kind, rule, *books))
     plain, heads, norms = rules == "gi", [], []

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..engine.passes import Relevance
 from ..engine.relevance import relevance
-from ..engine.rules import rule_set
+from ..engine.rules import RuleSet, rule_set
 from ..errors import NotApplicable
 from .attribution import Attribution
 
@@ -29,12 +29,16 @@ def by_rule_set(name: str) -> Callable[..., Attribution]:
         at: Literal["inputs", "embeddings"] = "inputs",
         gamma: float = 0.0,
     ) -> Attribution:
-        rules = rule_set(name, gamma=gamma) if gamma else rule_set(name)
-        result = relevance(model, inputs, target, rules=rules, at=at)
+        result = relevance(model, inputs, target, rules=rules_with(name, gamma), at=at)
         scores = {place: result.scores(place) for place in result.inputs} if at == "inputs" else _embedded(result)
         return Attribution(scores, result.output, result.logits, result.ledger)
 
     return apply
+
+
+def rules_with(name: str, gamma: float) -> RuleSet:
+    """Return a named rule set, with LRP-gamma for linear layers unless gamma is 0."""
+    return rule_set(name, gamma=gamma) if gamma else rule_set(name)
 
 
 def _embedded(result: Relevance) -> dict[str, Tensor]:

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from ..engine.rules import RULE_SETS, RuleSet, rule_set
+from ..engine.rules import RULE_SETS, RuleSet
 from ..errors import Error
 from .attention import a_flow, a_last, rollout
 from .attribution import Attribution
 from .chefer import chefer, partial_lrp
 from .gae import attn_gradcam, gae
-from .gradient import by_rule_set
+from .gradient import by_rule_set, rules_with
 from .integrated import ig
 from .random_order import random
 
@@ -39,16 +39,13 @@ class Method:
     summary: str
     apply: Apply
     options: Mapping[str, Any] = field(default_factory=dict)
+    rules: RuleSet | None = None
+    """The rule set that the method is, if it is one."""
 
 
 _ALL: tuple[tuple[str, str, Any], ...] = (
     ("random", "a random order of the features, to be beaten", random),
-    ("gi", "Gradient x Input: the plain gradient", by_rule_set("gi")),
-    ("ah", "LRP with attention heads read as linear (Ali et al. 2022)", by_rule_set("ah")),
-    ("ln", "LRP with norms read as linear (Ali et al. 2022)", by_rule_set("ln")),
-    ("ah+ln", "LRP with both: the paper's method, and the default", by_rule_set("ah+ln")),
-    ("exact", "ah+ln, with activations and products read as linear too: books that close", by_rule_set("exact")),
-    ("attnlrp", "AttnLRP (Achtibat et al. 2024): relevance also through queries and keys", by_rule_set("attnlrp")),
+    *((name, rules.summary, by_rule_set(name)) for name, rules in RULE_SETS.items()),
     ("ig", "Integrated Gradients (Sundararajan et al. 2017), with its completeness gap", ig),
     ("a-last", "attention of the last layer, averaged over heads", a_last),
     ("rollout", "attention rolled out through all layers (Abnar & Zuidema 2020)", rollout),
@@ -91,16 +88,13 @@ def find(given: str) -> Method:
             raise Error(f"method={given!r}: {one!r} is no option of {name}. Its options, as they are: {there}.")
         values[option] = _value(given, option, text, hints[option])
     changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
-    return Method(name + changed, summary, partial(function, **values), values)
+    rules = rules_with(name, values["gamma"]) if name in RULE_SETS else None
+    return Method(name + changed, summary, partial(function, **values), values, rules)
 
 
 def rules_of(method: Method) -> RuleSet | None:
     """Return the rule set that a method is, if it is one that reads relevance at the inputs."""
-    name = method.name.partition(":")[0]
-    if name not in RULE_SETS or method.options["at"] != "inputs":
-        return None
-    gamma = float(method.options["gamma"])
-    return rule_set(name, gamma=gamma) if gamma else rule_set(name)
+    return method.rules if method.rules is not None and method.options["at"] == "inputs" else None
 
 
 def _value(given: str, option: str, text: str, kind: Any) -> Any:

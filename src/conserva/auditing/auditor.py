@@ -16,7 +16,7 @@ from ..engine.ledger import Books, Entry, Unbatchable
 from ..engine.operations import activations, arithmetic, attention, joins, linear, norms
 from ..engine.operations.elementwise import Trail, known_trail, leave_trail
 from ..engine.operations.tensors import in_float32, live, overwrite
-from ..engine.rules import RuleSet
+from ..engine.rules import Rule, RuleSet
 from ..engine.sample_rows import Batched
 from . import heads
 
@@ -99,10 +99,10 @@ class Auditor(Batched):
         self._holders: dict[int, list[list[Tensor]]] = {}
         self._handles: list[RemovableHandle] = []
 
-    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> str:
+    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> Rule:
         """Note which rule the call at work met."""
         rule = super().meet(kind, function, path)
-        self._met.append((kind, rule))
+        self._met.append((kind, rule.name))
         return rule
 
     def __torch_function__(

@@ -76,7 +76,8 @@ def examine(
     calls = sum(met.times for met in result.coverage)
     findings = [Finding("graph", True, None, f"every node is linear or met its rule; {calls} calls met one")]
     size = float(result.output.abs().max())
-    if rule_set.attention == rule_set.norm == "freeze" and rule_set.activation == "ratio" and result.ledger is not None:
+    frozen = all(rule.freezes for rule in (rule_set.attention, rule_set.norm, rule_set.activation))
+    if frozen and result.ledger is not None:
         gap = float(result.ledger.gap.abs().max()) / size if size else 0.0
         findings.append(Finding("ledger", gap <= LARGEST_GAP, gap, f"the gap is {gap:.1e} of the output"))
     else:

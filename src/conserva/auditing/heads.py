@@ -29,7 +29,7 @@ def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[
     rules, notes = context.rules, context.notes
     name, found = record.function, _notes(args)
     if name == "scaled_dot_product_attention":
-        if rules.attention == "gradient":
+        if rules.attention.differentiates:
             record.covariance = _of_fused(*args, **kwargs)
     elif name == "logsumexp":
         share(args)
@@ -51,7 +51,7 @@ def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[
         if "scores" in found:
             record.scores = found["product"]
             found["uses"].append(record)
-            if rules.attention == "gradient":
+            if rules.attention.differentiates:
                 record.covariance = _covariance(found["scores"], found["probabilities"], args[1].detach())
             if len(found["uses"]) > 1:  # what leaves through queries and keys then belongs to several products
                 for one in found["uses"]:

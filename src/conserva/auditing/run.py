@@ -125,7 +125,7 @@ def _measured(
     if books.in_doubt:
         raise Unbatchable
     nodes = witness.check(model, [number], auditor)
-    if rules.attention != "freeze":
+    if not rules.attention.freezes:
         witness.cancel_inside_softmax(nodes, auditor, books)
     leaves = list(sources.leaves.values())
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0

@@ -156,7 +156,7 @@ def norms_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured], rules:
         for one in part.norms:
             if one.entering is None or one.leaving is None:
                 continue
-            share = one.share if rules.norm == "gradient" else torch.ones_like(one.share)
+            share = one.share if rules.norm.differentiates else torch.ones_like(one.share)
             name = names.get(one.module, "")
             three = (one.entering, one.leaving, one.entering * share)
             entering, leaving, predicted = (by_sample(x / part.scale, count) for x in three)

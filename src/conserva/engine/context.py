@@ -22,7 +22,7 @@ from .operations.lookup import call_with_ids, has_ids
 from .operations.lost import made_by, pass_on, without_gradient
 from .operations.notes import Notes, notes_here
 from .operations.tensors import ScaleGradient, live, untouched
-from .rules import RuleSet, rule_set
+from .rules import Rule, RuleSet, rule_set
 from .token_ids import Ids
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Propagation(TorchFunctionMode):
         self._erases = outer is None
         self.is_lean = True  # fused attention keeps the mask as it is given, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
-        self._asks_for_parameters = books is not None or rules.linear != "zero"
+        self._asks_for_parameters = books is not None or not rules.linear.differentiates
         self._readers: dict[Any, Reader] = {}
         self._outer: list[Propagation | None] = []
         self._shadowed = False
@@ -189,10 +189,10 @@ class Propagation(TorchFunctionMode):
                 accumulate_grad=False,
             )  # fmt: skip
 
-    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> str:
+    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> Rule:
         """Record that a call is governed by the rule for its kind, and on which path; return that rule."""
-        rule: str = getattr(self.rules, kind)
-        self.coverage.record(kind, function.__name__, rule, path)
+        rule: Rule = getattr(self.rules, kind)
+        self.coverage.record(kind, function.__name__, rule.name, path)
         return rule
 
     def book(
@@ -235,7 +235,7 @@ class Propagation(TorchFunctionMode):
             )
         if self.held is not None:
             value = self.held.times(source, value, limits.at_zero, limits.slope).to(value.dtype)
-        return Ratio.apply(source, [value], limits, self.rules.attention != "freeze")  # type: ignore[no-any-return]
+        return Ratio.apply(source, [value], limits, not self.rules.attention.freezes)  # type: ignore[no-any-return]
 
     def constant(self, x: Any) -> Any:
         """Return a parameter as a constant that still tells its origin; anything else as it is."""

@@ -120,7 +120,7 @@ class Pass:
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = self._checked(call, targets, numbers, context)
         refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules)
-        if books is not None and self.rules.attention != "freeze":
+        if books is not None and not self.rules.attention.freezes:
             witness.cancel_inside_softmax(nodes, context, books)
         embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
         if any(map(was_passed_by, embeddings.values())):

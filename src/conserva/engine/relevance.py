@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
 from typing import Any, TypeAlias, overload
 
 import torch
@@ -144,7 +143,7 @@ def explained(
         if replay is None:
             results = compute(call)
         else:
-            how = (wanted, list(asdict(rule_set).values()), places, ledger, sorted(trusted), checkpoint)
+            how = (wanted, list(rule_set.to_dict().values()), places, ledger, sorted(trusted), checkpoint)
             results = replay(call, how, compute)
     return results[0] if targets is None else results
 

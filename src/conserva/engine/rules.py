@@ -1,4 +1,8 @@
-"""The rules, and the named rule sets made of them."""
+"""The rules, and the named rule sets made of them.
+
+A rule says how one kind of operation is read. What the engine must know of a rule is an attribute of it, so that a new
+rule is one entry of `RULES`, and a new rule set one entry of `RULE_SETS`, which makes it a method at once.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +10,87 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import Error
 
-RULES: Mapping[str, Mapping[str, str]] = {
-    "attention": {
-        "gradient": "the softmax is differentiated, as in Gradient x Input",
-        "freeze": "the probabilities are constants; relevance flows through the values alone (AH-rule)",
-        "uniform": "relevance halves at each product: values 1/2, queries and keys 1/4; the softmax is differentiated",
-    },
-    "norm": {
-        "gradient": "the scale is differentiated",
-        "freeze": "the scale is a constant, the mean is not (LN-rule)",
-    },
-    "activation": {
-        "gradient": "differentiated",
-        "ratio": "x times the constant act(x) / x, its limit at 0",
-    },
-    "product": {
-        "gradient": "differentiated: both factors get the whole relevance, which counts it twice",
-        "half": "each factor gets half",
-        "freeze-gate": "a factor that comes out of an activation is a constant; without one, each gets half",
-    },
-    "bilinear": {
-        "refuse": "a matrix product of two live tensors that belongs to no recognised attention is refused",
-        "half": "each factor gets half, in attention that is not recognised too",
-        "gradient": "differentiated, in attention that is not recognised too",
-    },
-    "linear": {
-        "zero": "the gradient, LRP-0",
-        "epsilon": "LRP-epsilon: outputs near 0 give less",
-        "gamma": "LRP-gamma: positive weights count 1 + gamma times, the output stays as it is",
-    },
+
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of operation is read."""
+
+    name: str
+    meaning: str
+    differentiates: bool = False
+    """The operation is left to autograd."""
+    freezes: bool = False
+    """Its nonlinear factor is a constant: attention probabilities, a norm's scale, an activation's ratio act(x) / x."""
+    shares: bool = False
+    """Each factor of a product gets half of the relevance."""
+    freezes_gate: bool = False
+    """A factor that is the output of an activation is a constant; without one, each factor gets half."""
+    refuses: bool = False
+    """The operation is refused."""
+    conserves: bool = False
+    """As much relevance leaves the operation as enters it, but for what constants take."""
+
+
+_ALL: Mapping[str, tuple[Rule, ...]] = {
+    "attention": (
+        Rule("gradient", "the softmax is differentiated, as in Gradient x Input", differentiates=True),
+        Rule(
+            "freeze",
+            "the probabilities are constants; relevance flows through the values alone (AH-rule)",
+            freezes=True,
+            conserves=True,
+        ),
+        Rule(
+            "uniform",
+            "relevance halves at each product: values 1/2, queries and keys 1/4; the softmax is differentiated",
+            shares=True,
+        ),
+    ),
+    "norm": (
+        Rule("gradient", "the scale is differentiated", differentiates=True),
+        Rule("freeze", "the scale is a constant, the mean is not (LN-rule)", freezes=True, conserves=True),
+    ),
+    "activation": (
+        Rule("gradient", "differentiated", differentiates=True),
+        Rule("ratio", "x times the constant act(x) / x, its limit at 0", freezes=True, conserves=True),
+    ),
+    "product": (
+        Rule(
+            "gradient",
+            "differentiated: both factors get the whole relevance, which counts it twice",
+            differentiates=True,
+        ),
+        Rule("half", "each factor gets half", shares=True, conserves=True),
+        Rule(
+            "freeze-gate",
+            "a factor that is the output of an activation is a constant; without one, each gets half",
+            freezes_gate=True,
+            conserves=True,
+        ),
+    ),
+    "bilinear": (
+        Rule(
+            "refuse",
+            "a matrix product of two live tensors that belongs to no recognised attention is refused",
+            refuses=True,
+            conserves=True,
+        ),
+        Rule("half", "each factor gets half, in attention that is not recognised too", shares=True, conserves=True),
+        Rule("gradient", "differentiated, in attention that is not recognised too", differentiates=True),
+    ),
+    "linear": (
+        Rule("zero", "the gradient, LRP-0", differentiates=True, conserves=True),
+        Rule("epsilon", "LRP-epsilon: outputs near 0 give less"),
+        Rule("gamma", "LRP-gamma: positive weights count 1 + gamma times, the output stays as it is"),
+    ),
 }
-"""Kind of operation -> rule -> what it says. `conserva.engine.operations` holds what each one does."""
+
+RULES: Mapping[str, Mapping[str, Rule]] = {kind: {rule.name: rule for rule in rules} for kind, rules in _ALL.items()}
+"""Kind of operation -> name -> rule. `conserva.engine.operations` holds what each one does."""
 
 
 @dataclass(frozen=True)
@@ -47,47 +98,72 @@ class RuleSet:
     """One rule for each kind of operation, with the strength of the linear rules."""
 
     name: str
-    attention: str = "gradient"
-    norm: str = "gradient"
-    activation: str = "gradient"
-    product: str = "gradient"
-    bilinear: str = "refuse"
-    linear: str = "zero"
+    summary: str
+    attention: Rule
+    norm: Rule
+    activation: Rule
+    product: Rule
+    bilinear: Rule
+    linear: Rule
     epsilon: float = 1e-6
     gamma: float = 0.01
 
     def __post_init__(self) -> None:
-        for kind, rules in RULES.items():
-            rule = getattr(self, kind)
-            if rule not in rules:
-                raise Error(f"{kind}={rule!r} is no rule for {kind}: choose one of {', '.join(map(repr, rules))}.")
         for strength in ("epsilon", "gamma"):
             value = getattr(self, strength)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise Error(f"{strength}={value!r} must be a positive number.")
-        if self.activation == "ratio" and self.norm == "gradient":
+        if self.activation.freezes and not self.norm.freezes:
             # A norm written out as pow, mean, rsqrt begins like an activation: only a frozen scale tells them apart.
             raise Error(
-                "activation='ratio' with norm='gradient' has no one meaning for norms written out as several "
-                "operations: add norm='freeze', or take activation='gradient'."
+                f"activation={self.activation.name!r} with norm={self.norm.name!r} is ambiguous for norms written out "
+                "as several operations: add norm='freeze', or take activation='gradient'."
             )
 
     @property
     def closes(self) -> bool:
-        """Whether the ledger closes under these rules: every nonlinear factor is frozen or shared."""
-        frozen = self.attention == self.norm == "freeze" and self.activation == "ratio"
-        return frozen and self.product != "gradient" and self.bilinear != "gradient" and self.linear == "zero"
+        """Whether the ledger closes under these rules."""
+        return all(getattr(self, kind).conserves for kind in RULES)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the names of the rules by kind, and the strengths."""
+        names = {kind: getattr(self, kind).name for kind in RULES}
+        return {"name": self.name, **names, "epsilon": self.epsilon, "gamma": self.gamma}
 
 
-_PAPER = {"ah": ("freeze", "gradient"), "ln": ("gradient", "freeze"), "ah+ln": ("freeze", "freeze")}
+def _named(name: str, summary: str, **chosen: str) -> RuleSet:
+    """Return a rule set in which kinds without a rule are read as the plain gradient does."""
+    plain = {"bilinear": "refuse", "linear": "zero"}
+    names = {kind: chosen.get(kind, plain.get(kind, "gradient")) for kind in RULES}
+    rules: dict[str, Any] = {kind: RULES[kind][rule] for kind, rule in names.items()}
+    return RuleSet(name, summary, **rules)
+
 
 RULE_SETS: Mapping[str, RuleSet] = {
-    "gi": RuleSet("gi"),
-    **{name: RuleSet(name, attention=attention, norm=norm) for name, (attention, norm) in _PAPER.items()},
-    "exact": RuleSet("exact", attention="freeze", norm="freeze", activation="ratio", product="half"),
-    "attnlrp": RuleSet(
-        "attnlrp", attention="uniform", norm="freeze", activation="ratio", product="half", linear="epsilon"
-    ),
+    one.name: one
+    for one in (
+        _named("gi", "Gradient x Input: the plain gradient"),
+        _named("ah", "LRP with attention heads read as linear (Ali et al. 2022)", attention="freeze"),
+        _named("ln", "LRP with norms read as linear (Ali et al. 2022)", norm="freeze"),
+        _named("ah+ln", "LRP with both: the paper's method, and the default", attention="freeze", norm="freeze"),
+        _named(
+            "exact",
+            "ah+ln, with activations and products read as linear too: books that close",
+            attention="freeze",
+            norm="freeze",
+            activation="ratio",
+            product="half",
+        ),
+        _named(
+            "attnlrp",
+            "AttnLRP (Achtibat et al. 2024): relevance also through queries and keys",
+            attention="uniform",
+            norm="freeze",
+            activation="ratio",
+            product="half",
+            linear="epsilon",
+        ),
+    )
 }
 """The named rule sets. Names are exact: `ah+ln` is Ali et al.'s (2022) rule and nothing more."""
 
@@ -102,7 +178,7 @@ def rule_set(base: str | RuleSet = "gi", **changes: str | float) -> RuleSet:
         raise Error(f"rules={base!r} is neither the name of a rule set nor a RuleSet.")
     if not changes:
         return base
-    known = {field.name for field in dataclasses.fields(RuleSet)} - {"name"}
+    known = {*RULES, "epsilon", "gamma"}
     if unknown := sorted(set(changes) - known):
         raise Error(
             f"{unknown[0]}={changes[unknown[0]]!r} is no part of a rule set: it has {', '.join(sorted(known))}."
@@ -111,4 +187,12 @@ def rule_set(base: str | RuleSet = "gi", **changes: str | float) -> RuleSet:
     if "linear" not in changes and len(strengths) == 1:
         changes["linear"] = strengths.pop()  # naming the strength means the rule
     spelled = ", ".join(f"{key}={value}" for key, value in sorted(changes.items()))
-    return dataclasses.replace(base, name=f"{base.name} ({spelled})", **changes)  # type: ignore[arg-type]
+    chosen = {key: _rule(key, value) if key in RULES else value for key, value in changes.items()}
+    return dataclasses.replace(base, name=f"{base.name} ({spelled})", **chosen)  # type: ignore[arg-type]
+
+
+def _rule(kind: str, name: str | float) -> Rule:
+    found = RULES[kind].get(name) if isinstance(name, str) else None
+    if found is None:
+        raise Error(f"{kind}={name!r} is no rule for {kind}: choose one of {', '.join(map(repr, RULES[kind]))}.")
+    return found

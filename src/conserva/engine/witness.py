@@ -73,16 +73,17 @@ class _Witness:
         self.softmaxes = set(context.written_softmaxes)
         self.target_nodes = context.target_nodes
         self.score_products: set[Any] = set()
-        if rules.attention == "uniform":
+        if rules.attention.shares:
             self.score_products = inside_softmaxes(nodes, context.written_softmaxes)[1]
         self.allowed = set(graph.LINEAR | graph.HOMOGENEOUS | {"AccumulateGrad", "GraphRoot"})
-        if rules.activation == "gradient":
+        if rules.activation.differentiates:
             self.allowed |= graph.ACTIVATIONS
-        if rules.norm == "gradient":
+        if rules.norm.differentiates:
             self.allowed |= graph.NORMS
-        if rules.attention != "freeze":
+        if not rules.attention.freezes:
             self.allowed |= graph.SOFTMAXES
-        self.is_plain_gradient = not is_watched(rules) and rules.product == rules.attention == "gradient"
+        is_differentiated = rules.product.differentiates and rules.attention.differentiates
+        self.is_plain_gradient = is_differentiated and not is_watched(rules)
 
     def is_settled(self, node: Any) -> bool:
         """Raise unless a node is allowed; tell whether its kind alone decides that."""
@@ -99,9 +100,9 @@ class _Witness:
         if name in _REDUCED_BY_NAME and getattr(node, "_saved_reduce", "") == "prod":
             raise Refused(f"{name} multiplies live values, and no rule reads it.", node)
         weight = _LIVE_WEIGHTS.get(name)
-        if weight is not None and live_edges(node, (weight,)) and self.rules.product != "gradient":
+        if weight is not None and live_edges(node, (weight,)) and not self.rules.product.differentiates:
             raise Refused(f"{name} has a live weight, and no rule reads it: write it as a product.", node)
-        if self.rules.norm == "freeze" and name in graph.POWERS and self._is_leftover(node):
+        if self.rules.norm.freezes and name in graph.POWERS and self._is_leftover(node):
             raise Refused(
                 f"A root or a reciprocal of a reduction ({name}) is not the scale of a norm that conserva recognises: "
                 "it is not multiplied or divided by alone. Write the norm with torch's own.",
@@ -113,7 +114,7 @@ class _Witness:
             self._check_quotient(node, name)
         elif name in graph.MATRIX_PRODUCTS:
             self._check_matrix_product(node, name)
-        elif name in graph.FUSED_ATTENTION and self.rules.attention == "freeze":
+        elif name in graph.FUSED_ATTENTION and self.rules.attention.freezes:
             if len(live_edges(node)) > 1 or not live_edges(node, (2,)):
                 raise self._unread(node, name)
         elif name in self.allowed:
@@ -152,11 +153,11 @@ class _Witness:
             self._check_scale(node, *kind_of_factor(numerator, made))
             if made.is_of_scores:
                 self._check_weight(node, factor)
-        if self.rules.product == "gradient":
+        if self.rules.product.differentiates:
             return
         if not are_shared(factors):
             raise Refused("A product of two live tensors was made by a call that conserva does not read.", node)
-        if self.rules.activation == "ratio" and one_source(factors):
+        if self.rules.activation.freezes and one_source(factors):
             raise Refused(
                 "A product of two elementwise functions of the same tensor is an activation, written in a way that "
                 "conserva does not recognise. Write it as one call of torch, such as torch.nn.functional.silu.",
@@ -170,13 +171,13 @@ class _Witness:
         above = live_edges(node, (1 - graph.QUOTIENTS[name],))
         kind = kind_of_quotient(above[0] if above else None, divisor[0]) if name == "Div" else ("", "")
         self._check_scale(node, *kind)
-        if self.rules.product != "gradient" and kind[0] != ATTENTION:
+        if not self.rules.product.differentiates and kind[0] != ATTENTION:
             raise Refused("A division by a live tensor was made by a call that conserva does not read.", node)
 
     def _check_scale(self, node: Any, kind: str, made_by: str) -> None:
         if refusal := refusal_of(kind, self.rules):
             raise Refused(refusal, node)
-        if kind in _RULED and (self.rules.norm if kind == NORM else self.rules.attention) == "freeze":
+        if kind in _RULED and (self.rules.norm if kind == NORM else self.rules.attention).freezes:
             what = "A norm" if kind == NORM else "A softmax"
             raise Refused(
                 f"{what} is written out in a way that conserva does not recognise: a live tensor is scaled by "
@@ -186,7 +187,7 @@ class _Witness:
 
     def _check_weight(self, node: Any, factor: Edge) -> None:
         """Refuse a factor that is a nonlinear function of scores: attention, unless it is a softmax's."""
-        if self.rules.attention == "gradient" or self.rules.bilinear != "refuse":
+        if self.rules.attention.differentiates or not self.rules.bilinear.refuses:
             return
         if not reaches(factor, self._is_softmax, _ON_THE_WAY):
             raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
@@ -200,15 +201,15 @@ class _Witness:
 
     def _check_matrix_product(self, node: Any, name: str) -> None:
         factors = live_edges(node, graph.MATRIX_PRODUCTS[name])
-        if len(factors) < 2 or self.rules.bilinear == "gradient":
+        if len(factors) < 2 or self.rules.bilinear.differentiates:
             return
-        if self.rules.attention == "uniform" and self._is_of_attention(node, factors):
+        if self.rules.attention.shares and self._is_of_attention(node, factors):
             return
-        if self.rules.bilinear == "half":
+        if self.rules.bilinear.shares:
             if not are_shared(factors):
                 raise Refused("A matrix product of live tensors was made by a call that conserva does not read.", node)
             return
-        if self.rules.attention == "gradient":
+        if self.rules.attention.differentiates:
             return
         raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 

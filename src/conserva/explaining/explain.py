@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from importlib import metadata
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from ..attribution import Method, find
-from ..engine.rules import RULE_SETS
 from ..engine.targets import plain
 from ..errors import Error
 from ..replay.recorder import Recorder, recorder_of
@@ -198,14 +196,13 @@ def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: i
 def provenance_of(task: Task, method: Method) -> dict[str, Any]:
     """Return what one needs to repeat a result."""
     versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
-    rules = asdict(RULE_SETS[method.name]) if method.name in RULE_SETS else None
     dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
     return {
         **versions,
         "python": platform.python_version(),
         "weights": task.fingerprint,
         "dtype": dtype,
-        "rules": rules,
+        "rules": None if method.rules is None else method.rules.to_dict(),
         "head": task.head.name,
         "options": dict(method.options),
     }

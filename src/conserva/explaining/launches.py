@@ -15,7 +15,6 @@ from ..attribution import Attribution, Method
 from ..engine.checks import Checks, require
 from ..engine.ledger import Ledger
 from ..engine.memory import out_of_memory
-from ..engine.rules import RULE_SETS
 from ..engine.transfer import Transfer
 from ..engine.untouched import untouched
 from ..errors import Error, NotApplicable
@@ -73,7 +72,7 @@ def launched(
 
     A batch that does not fit into memory is halved. With a recorder, those of a shape that comes often are replayed.
     """
-    if method.name.partition(":")[0] not in RULE_SETS:
+    if method.rules is None:
         recorder = None  # other methods read numbers on the host on their way
     waiting, last = deque(batches), None
     while waiting:
@@ -171,7 +170,7 @@ def _checked(
         scores = task.joined(inputs, attribution.scores)
     except NotApplicable as error:
         raise Error(f"{method.name}: {error}") from None
-    if method.name.partition(":")[0] not in RULE_SETS:  # which look for themselves
+    if method.rules is None:  # which look for themselves
         require(
             torch.isfinite(scores).all(),
             lambda: Error(f"{method.name} gives scores that are nan or inf on this model: choose another method."),

@@ -26,5 +26,5 @@ _FOR_FUNCTIONS = {arithmetic.READERS[name] for name in ("add", "sub", "rsub", "n
 def is_idle(reader: Reader, rules: RuleSet) -> bool:
     """Tell whether a reader makes a call as it stands where no books are kept: such calls are most of a model's."""
     if reader in _FOR_NAMES:  # the other rules ask for the parameter that a matrix is, or follow functions
-        return rules.linear == "zero" and rules.activation == "gradient"
-    return reader in _FOR_FUNCTIONS and rules.activation == "gradient"
+        return rules.linear.differentiates and rules.activation.differentiates
+    return reader in _FOR_FUNCTIONS and rules.activation.differentiates

@@ -48,22 +48,22 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return made_beside(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
-    if context.rules.activation == "ratio" and _is_scale(function, x, args):
+    if context.rules.activation.freezes and _is_scale(function, x, args):
         return function(x, *args, **kwargs)  # decided where it is multiplied by, or divided by
     args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
     rule = context.meet("activation", function)
     large = context.keeper is not None and context.keeper.is_large(x)
-    if rule == "gradient" and not large and context.rules.product == "gradient":
+    if rule.differentiates and not large and context.rules.product.differentiates:
         return function(x, *args, **kwargs)  # nothing to change, and no product that asks where its factors are from
     # Where a product gives each factor half, one function serves it and its gate: that is less even for small tensors.
-    fused = large or (context.keeper is not None and context.rules.product == "half")
-    if fused and context.held is None and not (rule == "ratio" and _may_be_softmax(context, function)):
+    fused = large or (context.keeper is not None and context.rules.product.shares)
+    if fused and context.held is None and not (rule.freezes and _may_be_softmax(context, function)):
         whole = _as_a_whole(context, function, x, args, kwargs)
         if whole is not None:
             return whole
-    if rule == "gradient":
+    if rule.differentiates:
         out = function(x, *args, **kwargs)
-        if context.rules.product == "freeze-gate":
+        if context.rules.product.freezes_gate:
             leave_trail(context, out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
         return out
     if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
@@ -93,14 +93,14 @@ def _is_scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) ->
 
 def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:
     """Tell whether it is decided later if this exponential is differentiated."""
-    return context.rules.attention != "freeze" and function.__name__ in ("exp", "exp2")
+    return not context.rules.attention.freezes and function.__name__ in ("exp", "exp2")
 
 
 def _as_a_whole(
     context: Propagation, function: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Tensor | None:
     """Read a call, where that is the whole activation, so that it can be made again."""
-    ratio = context.rules.activation == "ratio"
+    ratio = context.rules.activation.freezes
     if ratio and source_of(x) is not x:
         return None
     if (args or kwargs) and any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
@@ -131,7 +131,7 @@ def exponential(context: Propagation, function: Callable[..., Any], input: Any, 
     """Read `exp`: a softmax where the logarithm of its denominator was taken off before, else an activation."""
     if live(input) and is_softmax_of_logarithms(input):
         rule = context.meet("attention", function, "written out with logarithms")
-        out = function(context.frozen(input) if rule == "freeze" else input, **kwargs)
+        out = function(context.frozen(input) if rule.freezes else input, **kwargs)
         if live(out):
             context.written_softmaxes.append(out.grad_fn)
         return out
@@ -144,14 +144,14 @@ def power(context: Propagation, function: Callable[..., Any], input: Any, expone
         exponent = exponent.item()
     if live(exponent):
         return function(input, exponent, **kwargs)
-    if not isinstance(exponent, Tensor) and exponent == 2 and context.rules.activation == "ratio" and not kwargs:
+    if not isinstance(exponent, Tensor) and exponent == 2 and context.rules.activation.freezes and not kwargs:
         return square(context, function, input, exponent)
     return activation(context, function, input, exponent, **kwargs)
 
 
 def square(context: Propagation, function: Callable[..., Any], input: Any, *exponent: float, **kwargs: Any) -> Any:
     """Read `square` and `pow(2)`."""
-    plain = context.rules.activation == "ratio" and not kwargs and live(input) and known_trail(input) is None
+    plain = context.rules.activation.freezes and not kwargs and live(input) and known_trail(input) is None
     # Autocast makes powers in float32, and products not.
     plain = plain and not torch.is_autocast_enabled(input.device.type)
     if not plain or (context.keeper is not None and context.keeper.is_large(input)):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def _continues(context: Propagation, a: Any, b: Any) -> bool:
     """Tell whether a call of `a` and `b` is a further step of one elementwise function."""
-    if context.rules.activation != "ratio":
+    if not context.rules.activation.freezes:
         return False
     if live(a) and live(b):
         return share_source(a, b)
@@ -42,7 +42,7 @@ def _as_numbers(
     context: Propagation, function: Callable[..., Any], a: Any, b: Any, plain: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Any, Any]:
     """Return a call whose constant is a single number on the host as one of a number: a step of a function."""
-    if context.rules.activation == "ratio":
+    if context.rules.activation.freezes:
         if live(a) and _is_number(b):
             return function, a, b.item()
         if live(b) and _is_number(a) and plain is not torch.rsub:
@@ -67,7 +67,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
         if (context.books is not None or context.has_lost) and live(a) != live(b):
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
             # A bare number is a part of some activation; it is booked where activations are read as a whole.
-            if isinstance(constant, Tensor) or context.rules.activation == "ratio":
+            if isinstance(constant, Tensor) or context.rules.activation.freezes:
                 context.book(out, constant, factor=factor)
         if live(out) and _continues(context, a, b):
             # The first step of a function such as x * relu6(x + 3) / 6, perhaps.
@@ -96,12 +96,12 @@ def multiply(context: Propagation, function: Callable[..., Any], input: Any, oth
     function, a, b = _as_numbers(context, function, input, other, operator.mul)
     if not (live(a) and live(b)):
         return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
-    if context.rules.activation == "ratio" and share_source(a, b):
+    if context.rules.activation.freezes and share_source(a, b):
         return squared(context, a) if a is b and known_trail(a) is None else follow(context, function, a, b)
     normed = patterns.read_product(context, function, a, b)
     if normed is not None:
         return normed
-    if context.keeper is not None and (context.rules.product == "half" or context.keeper.is_large(a)):
+    if context.keeper is not None and (context.rules.product.shares or context.keeper.is_large(a)):
         product = gated.gate(context, function, a, b)
         if product is not None:
             return product
@@ -111,9 +111,9 @@ def multiply(context: Propagation, function: Callable[..., Any], input: Any, oth
 def shared(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
     """Return the factors of a product, each letting through the share of the gradient that the rule gives it."""
     rule = context.meet("product", function)
-    if rule == "gradient":
+    if rule.differentiates:
         return list(factors)
-    if rule == "freeze-gate":
+    if rule.freezes_gate:
         gates = [live(factor) and is_curved(factor) for factor in factors]
         if any(gates) and not all(gates):
             return [context.frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
@@ -130,14 +130,14 @@ def divide(context: Propagation, function: Callable[..., Any], input: Any, other
         normed = patterns.read_quotient(context, function, a, b, **kwargs)
         if normed is not None:
             return normed
-        if context.meet("product", function) != "gradient":
+        if not context.meet("product", function).differentiates:
             b = context.frozen(b)
     return function(a, b, **kwargs)
 
 
 def negate(context: Propagation, function: Callable[..., Any], input: Any) -> Any:
     """Read `-x`."""
-    if context.rules.activation != "ratio" or not live(input):
+    if not context.rules.activation.freezes or not live(input):
         return function(input)
     trail = known_trail(input)
     if trail is not None:

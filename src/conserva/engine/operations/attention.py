@@ -25,7 +25,7 @@ def softmax(context: Propagation, function: Callable[..., Any], input: Any, *arg
     """Read a softmax. The products around it are read as matrix products."""
     if not live(input):
         context.coverage.record("attention", function.__name__, CONSTANT)
-    freeze = live(input) and context.meet("attention", function) == "freeze"
+    freeze = live(input) and context.meet("attention", function).freezes
     return function(context.frozen(input) if freeze else input, *args, **kwargs)
 
 
@@ -46,7 +46,7 @@ def fused_attention(
         if dropout_p > 0:
             raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
         rule = context.rules.attention
-        if rule == "freeze":
+        if rule.freezes:
             query, key, attn_mask = map(context.frozen, (query, key, attn_mask))
             query, key, value = in_autocast(query, key, value)
             out, path = None, "plain: nothing is fused in this pass"
@@ -57,7 +57,7 @@ def fused_attention(
                 return out
             return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
         context.meet("attention", function)
-        if rule == "uniform":
+        if rule.shares:
             query, key, value = context.share(query, 1 / 4), context.share(key, 1 / 4), context.share(value, 1 / 2)
         return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
     context.coverage.record("attention", function.__name__, CONSTANT)

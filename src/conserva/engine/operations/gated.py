@@ -71,7 +71,7 @@ def _may_pass(context: Propagation, origin: Origin) -> bool:
 
     A bias is booked at that output. And what lies inside a softmax is found by the matrix products where it ends.
     """
-    return context.books is None or (origin.bias is None and context.rules.attention == "freeze")
+    return context.books is None or (origin.bias is None and context.rules.attention.freezes)
 
 
 def _pass_by(context: Propagation, x: Tensor) -> None:
@@ -223,10 +223,10 @@ def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tenso
     if trail is None or trail.whole is None:
         return None
     activation, again = trail.whole, trail.whole.again
-    constant = context.rules.product == "freeze-gate" and not is_curved(up)
+    constant = context.rules.product.freezes_gate and not is_curved(up)
     if activation.ratio and activation.at_zero and not constant:
         return None  # f(0) is booked at the activation
-    share = 1.0 if context.meet("product", function) == "gradient" else 0.5
+    share = 1.0 if context.meet("product", function).differentiates else 0.5
     _pass_by(context, gate)
     value = function(a.detach(), b.detach())
     if not constant and _is_kept_in_one_piece(trail.source) and _is_kept_in_one_piece(up):

@@ -93,7 +93,7 @@ def layer(
         if live(bias):  # constants join a live sum
             context.book(out, affine(x, weight, torch.zeros_like(bias)))
         return out
-    booked, bias_used, out = RULES[context.meet("linear", function)](context, affine, x, weight, bias)
+    booked, bias_used, out = RULES[context.meet("linear", function).name](context, affine, x, weight, bias)
     if not live(bias):
         context.book(booked, _along(bias_used, trailing), factor=factor, of=bias, of_layer=True)
     return out
@@ -105,7 +105,7 @@ def _along(bias: Any, trailing: int) -> Any:
 
 def linear(context: Propagation, function: Callable[..., Any], input: Any, weight: Any, bias: Any = None) -> Any:
     """Read `linear`."""
-    if context.rules.linear != "zero" or not live(input) or live(weight) or live(bias):
+    if not context.rules.linear.differentiates or not live(input) or live(weight) or live(bias):
         return layer(context, function, function, input, weight, bias)
     context.meet("linear", function)  # as in most of a model's calls there is nothing to change
     out = function(input, weight, bias)
@@ -161,7 +161,7 @@ def matrix_product(context: Propagation, function: Callable[..., Any], input: An
     if live(b) and b.dim() <= 2 and context.books is not None:
         context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are sent to experts
     for x, weight in ((a, b), (b, a)):
-        if live(x) and context.rules.linear != "zero" and context.parameter_of(weight) is not None:
+        if live(x) and not context.rules.linear.differentiates and context.parameter_of(weight) is not None:
 
             def affine(x: Tensor, weight: Tensor, bias: None, reverse: bool = x is b) -> Tensor:
                 return function(weight, x) if reverse else function(x, weight)  # type: ignore[no-any-return]
@@ -176,8 +176,8 @@ def _bilinear(context: Propagation, function: Callable[..., Any], *factors: Any)
     Whether it is an attention head's is not known yet: what comes after the product decides, and `witness` checks it.
     """
     rules = context.rules
-    halved = rules.bilinear == "half" or (rules.bilinear == "refuse" and rules.attention == "uniform")
-    if rules.bilinear != "refuse":
+    halved = rules.bilinear.shares or (rules.bilinear.refuses and rules.attention.shares)
+    if not rules.bilinear.refuses:
         context.meet("bilinear", function)
     share = 1 / sum(map(live, factors)) if halved else 1
     return [context.share(factor, share) for factor in factors] if share < 1 else list(factors)
@@ -203,7 +203,7 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
 
 def solve(context: Propagation, function: Callable[..., Any], A: Any, B: Any, **kwargs: Any) -> Any:  # noqa: N803
     """Read `solve_triangular`: division by a matrix, constant like every divisor but for the gradient."""
-    if live(A) and context.meet("product", function) != "gradient":
+    if live(A) and not context.meet("product", function).differentiates:
         A = context.frozen(A)  # noqa: N806
     return function(A, B, **kwargs)
 

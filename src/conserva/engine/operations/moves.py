@@ -21,7 +21,7 @@ def copy(context: Propagation, function: Callable[..., Any], input: Any, *args: 
     out = function(input, *args, **kwargs)
     if not live(out):
         context.name_as(out, input)
-    elif out is not input and context.rules.activation == "ratio" and out.device == input.device:
+    elif out is not input and context.rules.activation.freezes and out.device == input.device:
         trail = known_trail(input) or Trail(input, 0, linear=True)
         leave_trail(context, out, Trail(trail.source, trail.function, trail.linear))
     return out
@@ -44,7 +44,7 @@ def follow_view(
     if not live(out):
         context.name_as(out, input)
         return
-    trail = known_trail(input) if context.rules.activation == "ratio" and live(input) else None
+    trail = known_trail(input) if context.rules.activation.freezes and live(input) else None
     if trail is None or not trail.function or trail.source.shape != input.shape:
         return  # a mere copy is a source itself
     with contextlib.suppress(RuntimeError):  # the source may lie in memory in another order, where it has no such view

@@ -126,7 +126,7 @@ def layer_norm(
     """Read `layer_norm`."""
     if not live(input):
         return function(input, normalized_shape, weight, bias, eps)
-    if context.meet("norm", function) == "gradient":
+    if context.meet("norm", function).differentiates:
         out = function(input, normalized_shape, weight, bias, eps)
     else:
         given: tuple[Any, ...] = (input, weight, bias)
@@ -154,7 +154,7 @@ def rms_norm(
     """Read `rms_norm`."""
     if not live(input):
         return function(input, normalized_shape, weight, eps)
-    if context.meet("norm", function) == "gradient":
+    if context.meet("norm", function).differentiates:
         return function(input, normalized_shape, weight, eps)
     axes = tuple(range(-len(normalized_shape), 0))
     with torch.no_grad():
@@ -178,7 +178,7 @@ def group_norm(
     if not live(input):
         return function(input, num_groups, weight, bias, eps)
     channels = (-1, *[1] * (input.dim() - 2))
-    if context.meet("norm", function) == "gradient":
+    if context.meet("norm", function).differentiates:
         out = function(input, num_groups, weight, bias, eps)
     else:
         groups = input.unflatten(1, (num_groups, -1))  # type: ignore[no-untyped-call]
@@ -258,14 +258,14 @@ def normalize(
     out: None = None,
 ) -> Any:
     """Read `normalize`: division by a length."""
-    if not live(input) or context.meet("norm", function) == "gradient":
+    if not live(input) or context.meet("norm", function).differentiates:
         return function(input, p, dim, eps)
     return input / context.frozen(input).norm(p, dim, keepdim=True).clamp_min(eps)
 
 
 def renorm(context: Propagation, function: Callable[..., Any], input: Any, p: float, dim: int, maxnorm: float) -> Any:
     """Read `renorm`: slices that are longer than a limit are divided by their length."""
-    if not live(input) or context.meet("norm", function) == "gradient":
+    if not live(input) or context.meet("norm", function).differentiates:
         return function(input, p, dim, maxnorm)
     axes = [axis for axis in range(input.dim()) if axis != dim % input.dim()]
     length = torch.linalg.vector_norm(context.frozen(input), p, axes, keepdim=True)

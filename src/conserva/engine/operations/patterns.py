@@ -71,7 +71,7 @@ def is_softmax_of_logarithms(x: Tensor) -> bool:
 
 def is_watched(rules: RuleSet) -> bool:
     """Tell whether a rule set asks which products and quotients are norms or softmaxes."""
-    return not rules.attention == rules.norm == rules.activation == "gradient"
+    return not all(one.differentiates for one in (rules.attention, rules.norm, rules.activation))
 
 
 def read_quotient(context: Propagation, function: Callable[..., Any], a: Any, b: Tensor, **kwargs: Any) -> Any:
@@ -111,7 +111,7 @@ def _read(
     swapped: bool = False,
     **kwargs: Any,
 ) -> Any:
-    if kind == SHARE and context.rules.attention == "freeze":
+    if kind == SHARE and context.rules.attention.freezes:
         context.meet(ATTENTION, function, f"a share written out with {made_by.lower()}")
         scale = context.frozen(scale)
         return function(scale, numerator) if swapped else function(numerator, scale)
@@ -121,11 +121,11 @@ def _read(
         return None
     rule = context.meet(kind, function, f"written out with {made_by.lower()}" if made_by else "written out")
     if kind == ATTENTION:
-        if rule == "freeze":
+        if rule.freezes:
             numerator, scale = context.frozen(numerator), context.frozen(scale)
         else:
             _differentiate(numerator, scale)
-    elif rule == "freeze":
+    elif rule.freezes:
         scale = context.frozen(scale)
     out = function(scale, numerator, **kwargs) if swapped else function(numerator, scale, **kwargs)
     if kind == ATTENTION and live(out):
@@ -135,12 +135,12 @@ def _read(
 
 def refusal_of(kind: str, rules: RuleSet) -> str:
     """Return why a kind of scale is refused under a rule set, and nothing if it is not."""
-    if kind == LATE and rules.attention != "gradient":
+    if kind == LATE and not rules.attention.differentiates:
         return (
             "An attention of the model multiplies values by exponentials and divides by the sum of the exponentials "
             "afterwards, so that its probabilities never exist. Divide first, or call torch.softmax."
         )
-    if kind == MINGLED and (rules.norm == "freeze" or rules.attention == "freeze"):
+    if kind == MINGLED and (rules.norm.freezes or rules.attention.freezes):
         return (
             "The scale of a norm or a softmax is multiplied with another live tensor before it is applied, so that "
             "neither can be frozen alone. Apply the scale first, or call torch's own norm."

@@ -169,7 +169,7 @@ class Call(Inputs):
 
 def _refuse_kernels(modules: Mapping[str, nn.Module], rules: RuleSet) -> None:
     found = [name for name, module in modules.items() if type(module).__name__ in _KERNELS]
-    if found and rules.attention != "gradient":
+    if found and not rules.attention.differentiates:
         raise NotApplicable(
             f"{found[0]!r} is {type(modules[found[0]]).__name__}, attention without a softmax, for which "
             f"rules={rules.name!r} has no rule: take multi-head attention, or rules that differentiate attention."
