@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from .engine.relevance import relevance
     from .evaluation import Evaluation
     from .evaluation.run import evaluate
+    from .explaining.compare import compare
     from .explaining.explain import explain
     from .explaining.generate import generation
     from .explaining.trace import trace
     from .replay.scope import Replaying, replaying
     from .results.explanation import Explanation
+    from .results.explanations import Comparison, Explanations
     from .results.generation import Generation
     from .results.trace import Trace
     from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
@@ -33,9 +35,11 @@ __all__ = [
     "BiasStudy",
     "Blanks",
     "Causal",
+    "Comparison",
     "Error",
     "Evaluation",
     "Explanation",
+    "Explanations",
     "Generation",
     "Graph",
     "Image",
@@ -49,6 +53,7 @@ __all__ = [
     "Trace",
     "audit",
     "bias",
+    "compare",
     "evaluate",
     "explain",
     "generation",
@@ -73,11 +78,13 @@ _MODULES = {
     "engine.relevance": ("relevance",),
     "evaluation": ("Evaluation",),
     "evaluation.run": ("evaluate",),
+    "explaining.compare": ("compare",),
     "explaining.explain": ("explain",),
     "explaining.generate": ("generation",),
     "explaining.trace": ("trace",),
     "replay.scope": ("Replaying", "replaying"),
     "results.explanation": ("Explanation",),
+    "results.explanations": ("Comparison", "Explanations"),
     "results.generation": ("Generation",),
     "results.trace": ("Trace",),
     "tasks": ("Blanks", "Causal", "Graph", "Image", "Question", "Seq2Seq", "Similarity", "Speech", "Text", "Tokens"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ def _audit(given: argparse.Namespace) -> None:
     texts = list(given.text or TEXTS)
     audits = [audit(task, texts, target, rules=rules) for rules in given.rules.split(",")]
     if given.json:
-        whole = {one.rules: json.loads(one.to_json()) for one in audits}
+        whole = {one.rules: one.to_dict() for one in audits}
         put_json(whole)
     else:
         from ..views.audit import compare, show

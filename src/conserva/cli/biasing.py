@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ def _bias(given: argparse.Namespace) -> None:
             progress=say,
         )
     if given.json:
-        put_json(json.loads(study.to_json()))
+        put_json(study.to_dict())
     else:
         from ..views.bias_summary import show
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from .._util.files import write_text
@@ -96,7 +95,7 @@ def _evaluate(given: argparse.Namespace) -> None:
             progress=say,
         )
     if given.json:
-        put_json(json.loads(found.to_json()))
+        put_json(found.to_dict())
     else:
         show(found)
     if given.out:

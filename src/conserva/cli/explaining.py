@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from ..errors import Error
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..results.explanation import Explanation
 from ..results.generation import LOG_PROBABILITY, LOGIT
+from ..results.result import Result
 from ..results.saving import drawn
 from .form import FORM, Commands, add_model, refuse
 from .input_options import add_inputs, aimed, as_read, inputs_of, lines_of, target_of
@@ -116,7 +116,7 @@ def _explain(given: argparse.Namespace) -> None:
         _write(_put(_explained(task, given), given), given)
     else:
         one = explain(task, inputs[0], aimed(task, inputs[0], given), given.method, truncate=given.truncate)
-        _write(_put([_shaped(one, given)], given), given)
+        _finish(_shaped(one, given), given)
 
 
 def _explained(task: Task, given: argparse.Namespace) -> Iterator[Explanation]:
@@ -142,16 +142,11 @@ def _explained(task: Task, given: argparse.Namespace) -> Iterator[Explanation]:
 
 def _put(found: Iterable[Explanation], given: argparse.Namespace) -> Iterator[Explanation]:
     """Print explanations, and yield each once it is printed."""
-    if given.json and given.file is not None:
-        yield from put_json_list(found, lambda one: json.loads(one.to_json()))
+    if given.json:
+        yield from put_json_list(found, Explanation.to_dict)
         return
-    from ..views.terminal import show
-
     for one in found:
-        if given.json:
-            put_json(json.loads(one.to_json()))
-        else:
-            show([one])
+        one.show()
         yield one
 
 
@@ -161,61 +156,40 @@ def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) ->
     refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
     tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
     how: dict[str, Any] = {"tokens": tokens, "method": given.method, "score": score, "truncate": given.truncate}
-    found = generation(task, prompt, given.continuation, **how)
-    if given.json:
-        put_json(json.loads(found.to_json()))
-    else:
-        from ..views.generation_terminal import show_generation
-
-        show_generation(found)
-    if given.html:
-        say_written(found.save(given.html))
+    _finish(generation(task, prompt, given.continuation, **how), given)
 
 
 def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
     from ..explaining.trace import trace
 
     refuse("a trace", given, "words", "hide_special", "hide_sink")
-    found = trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate)
-    if given.json:
-        put_json(json.loads(found.to_json()))
-    else:
-        from ..views.trace import show_trace
+    _finish(trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate), given)
 
-        show_trace(found)
+
+def _finish(found: Result, given: argparse.Namespace) -> None:
+    """Print a result, and save it where it is asked for."""
+    if given.json:
+        put_json(found.to_dict())
+    else:
+        found.show()
     for path in filter(None, (given.html, given.png)):
         say_written(found.save(path))
 
 
 def _compare(given: argparse.Namespace) -> None:
-    from ..attribution import find, methods
-    from ..explaining.explain import explain
+    from ..attribution import find
+    from ..explaining.compare import compare
     from ..tasks.loading import load
 
-    names = given.methods.split(",") if given.methods else list(methods())
-    for name in names:
+    names = given.methods.split(",") if given.methods else None
+    for name in names or ():
         find(name)
     inputs, model = inputs_of(given)
     task = load(model)
-    (one_input,) = as_read(task, inputs, given)
-    target = aimed(task, one_input, given)
-    rows: dict[str, Explanation | str] = {}
-    for name in names:
-        try:
-            rows[name] = _shaped(explain(task, one_input, target, name, truncate=given.truncate), given)
-        except Error as error:
-            rows[name] = str(error)
-    found = [one for one in rows.values() if isinstance(one, Explanation)]
-    if not found:
-        raise Error(str(next(iter(rows.values()))))
-    if given.json:
-        whole = {name: one if isinstance(one, str) else json.loads(one.to_json()) for name, one in rows.items()}
-        put_json(whole)
-    else:
-        from ..views.terminal import compare
-
-        compare(rows)
-    _write(found, given, {name: one for name, one in rows.items() if isinstance(one, str)})
+    (one,) = as_read(task, inputs, given)
+    target = aimed(task, one, given)
+    found = compare(task, one, target, methods=names, truncate=given.truncate).each(lambda one: _shaped(one, given))
+    _finish(found, given)
 
 
 def _methods(given: argparse.Namespace) -> None:
@@ -235,7 +209,7 @@ def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
     return one.visible() if given.hide_special else one
 
 
-def _write(found: Iterable[Explanation], given: argparse.Namespace, refused: Mapping[str, str] | None = None) -> None:
+def _write(found: Iterable[Explanation], given: argparse.Namespace) -> None:
     """Write the page and the picture, if they are asked for; a page is written as its explanations come."""
     from ..views.figure import draw
     from ..views.html import page_parts
@@ -249,7 +223,7 @@ def _write(found: Iterable[Explanation], given: argparse.Namespace, refused: Map
             yield one
 
     if given.html:
-        write_parts(given.html, page_parts(passing(), refused), f"--html {given.html}")
+        write_parts(given.html, page_parts(passing()), f"--html {given.html}")
         say_written(given.html)
     else:
         deque(passing(), maxlen=0)

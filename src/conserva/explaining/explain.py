@@ -13,6 +13,7 @@ from ..engine.targets import plain
 from ..errors import Error
 from ..replay.recorder import Recorder, recorder_of
 from ..results.explanation import Entries, Explanation, Sink
+from ..results.explanations import Explanations
 from ..tasks.batches import budget, by_length
 from ..tasks.task import Encoded, Task
 from .launches import Batch, launched
@@ -49,7 +50,7 @@ def explain(
     truncate: bool = ...,
     batch_tokens: int | None = ...,
     progress: Callable[[int], None] | None = ...,
-) -> list[Explanation]: ...
+) -> Explanations: ...
 
 
 def explain(
@@ -61,7 +62,7 @@ def explain(
     truncate: bool = False,
     batch_tokens: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Explanation | list[Explanation]:
+) -> Explanation | Explanations:
     """Explain one input, or many.
 
     Parameters
@@ -88,7 +89,8 @@ def explain(
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     with recorder_of(task.model) as recorder:
-        return explain_with(recorder, task, inputs, target, method, truncate, batch_tokens, progress)
+        found = explain_with(recorder, task, inputs, target, method, truncate, batch_tokens, progress)
+    return found if isinstance(found, Explanation) else Explanations(tuple(found))
 
 
 def explain_with(

@@ -39,6 +39,18 @@ RENDERERS: Mapping[str, Mapping[str, Renderer]] = {
         "notebook": ListRenderer("html:fragment"),
         "picture": ListRenderer("figure:draw"),
     },
+    "Explanations": {
+        "terminal": Renderer("terminal:show"),
+        "page": Renderer("html:page"),
+        "notebook": Renderer("html:fragment"),
+        "picture": Renderer("figure:draw"),
+    },
+    "Comparison": {
+        "terminal": Renderer("terminal:show_comparison"),
+        "page": Renderer("html:comparison_page"),
+        "notebook": Renderer("html:comparison_fragment"),
+        "picture": Renderer("figure:draw"),
+    },
     "Generation": {
         "terminal": Renderer("generation_terminal:show_generation"),
         "page": Renderer("generation_page:generation_page"),

@@ -8,6 +8,7 @@ from itertools import chain, islice
 
 from .._util.text import displayed
 from ..results.explanation import Explanation
+from ..results.explanations import Comparison
 from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
 from .nodes import called, counted, strongest, virtual_node
 from .pictures import svg
@@ -79,6 +80,16 @@ def page_parts(explanations: Iterable[Explanation], refused: Mapping[str, str] |
     yield before
     yield from _fragment_parts(chain(first, rest), refused)
     yield after
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """Return a whole page of a comparison."""
+    return page(comparison, comparison.refused)
+
+
+def comparison_fragment(comparison: Comparison) -> str:
+    """Return a comparison as notebooks take it."""
+    return fragment(comparison, comparison.refused)
 
 
 def fragment(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..results.explanation import Explanation
+from ..results.explanations import Comparison
 from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .nodes import called, virtual_node
@@ -71,6 +72,11 @@ def ledger_bar(one: Explanation) -> Line:
     for name in ENTRIES:
         bar.append("  ■", style=LEDGER[name]).append(f" {name}")
     return bar
+
+
+def show_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print one row for each method of a comparison."""
+    compare({**{one.method: one for one in comparison}, **comparison.refused}, console)
 
 
 def compare(rows: Mapping[str, Explanation | str], console: Console | None = None) -> None:

@@ -1,0 +1,89 @@
+"""Several explanations: of many inputs by one method, or of one input by many methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import overload
+
+from ..errors import Error
+from .explanation import Explanation
+from .result import Result, Self
+from .schema import repeated
+
+
+class _Several(Result, Sequence[Explanation]):
+    """A sequence of explanations that is a result, too. It equals any sequence of the same explanations."""
+
+    explanations: tuple[Explanation, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+
+    @overload
+    def __getitem__(self: Self, index: slice) -> Self: ...
+
+    def __getitem__(self: Self, index: int | slice) -> Explanation | Self:
+        found = self.explanations[index]  # type: ignore[attr-defined]
+        return replace(self, explanations=found) if isinstance(index, slice) else found  # type: ignore[type-var]
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as that of a list
+
+    def each(self: Self, change: Callable[[Explanation], Explanation]) -> Self:
+        """Return the same result with every explanation changed: `found.each(Explanation.merged)`."""
+        return replace(self, explanations=tuple(map(change, self.explanations)))  # type: ignore[type-var,attr-defined]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Explanations(_Several):
+    """Explanations of many inputs, in their order: what `conserva.explain` returns for a list."""
+
+    explanations: tuple[Explanation, ...]
+
+    _schema = "conserva/explanations/1"
+    _noun = "list of explanations"
+
+    def __repr__(self) -> str:
+        return f"Explanations({len(self)} explanations)"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison(_Several):
+    """Explanations of one input by several methods: what `conserva.compare` returns."""
+
+    explanations: tuple[Explanation, ...]
+    """One for each method that applies to the model, in the order in which the methods were given."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Method -> why it does not apply to the model."""
+
+    _schema = "conserva/comparison/1"
+    _noun = "comparison"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that apply to the model."""
+        return tuple(one.method for one in self.explanations)
+
+    def of(self, method: str) -> Explanation:
+        """Return the explanation by a method."""
+        for one in self.explanations:
+            if one.method == method:
+                return one
+        why = f" It was refused: {self.refused[method]}" if method in self.refused else ""
+        raise Error(f"method={method!r} is not in this comparison, which has {', '.join(self.methods)}.{why}")
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.refused == getattr(other, "refused", self.refused)
+
+    def __repr__(self) -> str:
+        first = f"target={self[0].target!r}, model={self[0].model!r}, " if self else ""
+        return f"Comparison({first}methods={self.methods!r})"
+
+    def _flaws(self) -> Iterator[str]:
+        yield from repeated("explanations", self.methods)
