@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from .._util.versions import versions
 from ..engine import census, witness
 from ..engine.context import Propagation, as_rule_set
 from ..engine.coverage import Meeting
@@ -91,9 +90,8 @@ def audit(
         gaps=tuple(ledger.gap.tolist()),
         coverage=tuple(parts[0].coverage),
         provenance={
-            **{package: metadata.version(package) for package in ("conserva", "torch", "transformers")},
-            "python": platform.python_version(),
-            "rules": {key: value for key, value in vars(rule_set).items() if key != "name"},
+            **versions(),
+            "rules": {key: value for key, value in rule_set.to_dict().items() if key != "name"},
         },
     )
 

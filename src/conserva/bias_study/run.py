@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import torch
 
 from .._util.extras import require
 from .._util.files import check_folder
+from .._util.versions import versions
 from ..attribution import find
 from ..datasets import class_indices
 from ..engine.targets import read_target
@@ -93,7 +92,7 @@ def bias(
     found_method = find(method)
     finder, about = _finder(groups, ordinary, ambiguous)
     corpus = _corpus(task, texts, first, second)
-    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers", "tokenizers")}
+    installed = versions("tokenizers")
     if out is not None:
         check_folder(Path(out), f"out={str(out)!r}")
         require(f"out={str(out)!r}", "pyarrow")
@@ -107,7 +106,7 @@ def bias(
         "method": {found_method.name: dict(found_method.options)},
         "truncate": truncate,
         "model": model,
-        "versions": versions,
+        "versions": {name: one for name, one in installed.items() if name != "python"},
     }
     collector = Collector(task, finder, target, found_method.name, truncate=truncate, batch_tokens=tokens)
     done = collector.collect(corpus, None if out is None else Path(out), settings, progress)
@@ -133,8 +132,7 @@ def bias(
         level=level,
         left_out=dict(done.left_out.most_common()),
         provenance={
-            **versions,
-            "python": platform.python_version(),
+            **installed,
             "weights": model["weights"],
             "configuration": hash_of(model["configuration"]),
             "tokenizer": model["tokenizer"],

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._util.files import check_folder
+from .._util.versions import versions
 from ..attribution import Method, find, methods
 from ..errors import Error, NotApplicable
 from ..tasks.batches import budget, by_length
@@ -111,7 +110,7 @@ def evaluate(
     if out is not None:
         check_folder(Path(out), f"out={str(out)!r}")
     samples = Samples(task, data_taken, classes, truncate)
-    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers", "tokenizers")}
+    installed = versions("tokenizers")
     model = identity_of(task)
     settings = {
         "lines": LINES,
@@ -122,7 +121,7 @@ def evaluate(
         "reference": reference,
         "data": samples.fingerprint,
         "model": model,
-        "versions": versions,
+        "versions": {name: one for name, one in installed.items() if name != "python"},
     }
     journal = SampleJournal(None if out is None else Path(out), settings, len(samples))
     right = 0
@@ -150,8 +149,7 @@ def evaluate(
         data=whole.source,
         refused=dict(run.refused),
         provenance={
-            **versions,
-            "python": platform.python_version(),
+            **installed,
             "weights": model["weights"],
             "configuration": hash_of(model["configuration"]),
             **{name: model[name] for name in task.preprocessors},

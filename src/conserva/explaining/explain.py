@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import metadata
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
+from .._util.versions import versions
 from ..attribution import Method, find
 from ..engine.targets import plain
 from ..errors import Error
@@ -197,11 +196,9 @@ def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: i
 
 def provenance_of(task: Task, method: Method) -> dict[str, Any]:
     """Return what one needs to repeat a result."""
-    versions = {name: metadata.version(name) for name in ("conserva", "torch", "transformers")}
     dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
     return {
-        **versions,
-        "python": platform.python_version(),
+        **versions(),
         "weights": task.fingerprint,
         "dtype": dtype,
         "rules": None if method.rules is None else method.rules.to_dict(),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..._util.cores import cores
+from ...engine.interrupts import Waiting
 from ...errors import Error
 
 Say = Callable[[str, int, int], None]
@@ -35,7 +36,7 @@ def run_jobs(
     threads = max(1, cores() // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,)) as pool:
         try:
-            with _blocking_interrupts():
+            with _without_interrupts():
                 running = [pool.submit(work, *one) for one in todo]
             for done, job in enumerate(as_completed(running), 1):
                 job.result()
@@ -67,16 +68,18 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _blocking_interrupts() -> Iterator[None]:
+def _without_interrupts() -> Iterator[None]:
     """Start workers that no interrupt reaches: a terminal sends it to all processes, and this one ends the others.
 
-    A new process inherits which signals are blocked. An interrupt of this process waits until the block ends.
+    A new process inherits which signals are blocked. In this process an interrupt waits until the block ends: raised in
+    the middle of a start, it would leave a worker that waits for what it has to do.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with Waiting():
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

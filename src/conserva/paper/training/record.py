@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ..._util.files import LARGEST_SETTINGS, read_text, write_text
 from ..._util.text import to_json
+from ..._util.versions import versions
 from ...errors import Error
 from ...results.schema import Count, Share, read
 
@@ -28,8 +27,7 @@ def folder_of(out: str | Path) -> Path:
 
 def provenance(packages: Iterable[str] = ()) -> dict[str, str]:
     """Return the versions of what a classifier was trained with."""
-    names = ("conserva", "torch", "transformers", *packages)
-    return {**{name: metadata.version(name) for name in names}, "python": platform.python_version()}
+    return versions(*packages)
 
 
 @dataclass(frozen=True)
