@@ -218,6 +218,33 @@ def test_whoever_asks_the_model_itself_meanwhile_gets_all_hidden_states(name: st
     assert changed(before, state_of(model)) == {}
 
 
+def test_hooks_that_another_thread_is_installing_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.utils import output_capturing
+
+    model: Any = bert()
+    inputs, install = tokens(1, 5), output_capturing.install_output_capuring_hook
+    right = [x.shape for x in bert()(**inputs, output_hidden_states=True).hidden_states]
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(module: nn.Module, key: str, *given: Any) -> None:
+        install(module, key, *given)
+        if key == "hidden_states":
+            has_begun.set()
+            may_go_on.wait(0.5)
+
+    monkeypatch.setattr(output_capturing, "install_output_capuring_hook", slowly)
+    theirs = threading.Thread(target=lambda: model(**inputs, output_hidden_states=True))
+    theirs.start()
+    assert has_begun.wait(60)
+    conserva.relevance(model, inputs, 1, at="embeddings")
+    may_go_on.set()
+    theirs.join()
+    monkeypatch.undo()
+    for _ in range(2):
+        assert [x.shape for x in model(**inputs, output_hidden_states=True).hidden_states] == right
+        conserva.relevance(model, inputs, 1, at="embeddings")
+
+
 def test_hooks_that_were_there_before_stay() -> None:
     model: Any = bert()
     inputs = tokens(1, 5)

@@ -56,7 +56,7 @@ def _without_capturing_hooks(model: nn.Module, modules: Mapping[str, nn.Module] 
     if capturing is None or model is outer:
         yield
         return
-    with _lock:
+    with _lock, capturing._hook_installation_lock:  # another thread may have installed some of them, and not the mark
         models = _models(modules_of(model) if modules is None else modules)
         mine = [one for one in models if one in _asked or _MARK not in one.__dict__]
         for one in mine:
