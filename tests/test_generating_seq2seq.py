@@ -11,7 +11,6 @@ import torch
 from transformers.utils.logging import warning_once
 
 import conserva
-from conserva.explaining.generate_seq2seq import answer_matrix
 from conserva.results.generation import Generation
 from conserva.tasks.seq2seq import Seq2Seq
 from writers import KINDS, pieces, writer
@@ -23,7 +22,7 @@ SOURCE, ANSWER = "a dog slept under the tree", "the dog sat on a mat"
 @pytest.mark.parametrize("rules", ["exact", "ah+ln"])
 def test_the_matrix_equals_its_rows(kind: str, rules: str) -> None:
     task = writer(kind)
-    whole = answer_matrix(task, SOURCE, ANSWER, method=rules)
+    whole = conserva.generation(task, SOURCE, ANSWER, method=rules)
     words = ANSWER.split()
     assert len(whole.steps) == len(words)
     for i, word in enumerate(words):
@@ -46,7 +45,7 @@ def test_the_matrix_equals_its_rows(kind: str, rules: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_books_close_for_every_token(kind: str) -> None:
-    whole = answer_matrix(writer(kind), SOURCE, tokens=6, method="exact")
+    whole = conserva.generation(writer(kind), SOURCE, tokens=6, method="exact")
     assert 1 <= len(whole.steps) <= 6
     for step in whole.steps:
         assert abs(step.ledger.gap) < 1e-10
@@ -83,7 +82,7 @@ def test_the_most_likely_token_is_written_each_time(kind: str, caplog: pytest.Lo
 def test_an_answer_ends_with_its_mark() -> None:
     task = Seq2Seq(copy.deepcopy(writer("bart").network), writer("bart").tokenizer)
     task.network.final_logits_bias[0, task.tokenizer.eos_token_id] = 1e3
-    whole = answer_matrix(task, SOURCE)
+    whole = conserva.generation(task, SOURCE)
     assert [step.token for step in whole.steps] == ["</s>"]
     assert (whole.special[-1], whole.written) == (True, "")
 
@@ -98,8 +97,8 @@ def test_an_answer_ends_where_the_decoder_does() -> None:
 
 def test_a_beginning_is_read_and_not_explained() -> None:
     task = writer("t5")
-    rest = answer_matrix(task, (SOURCE, "the dog"), " sat on", method="exact")
-    whole = answer_matrix(task, SOURCE, "the dog sat on", method="exact")
+    rest = conserva.generation(task, (SOURCE, "the dog"), " sat on", method="exact")
+    whole = conserva.generation(task, SOURCE, "the dog sat on", method="exact")
     assert rest.features == whole.features
     assert rest.start == whole.start + 2
     for one, same in zip(rest.matrix(), whole.matrix()[2:], strict=True):
@@ -108,7 +107,7 @@ def test_a_beginning_is_read_and_not_explained() -> None:
 
 def test_the_gap_of_a_log_probability_is_minus_the_entropy() -> None:
     task = writer("bart")
-    whole = answer_matrix(task, SOURCE, ANSWER, method="exact", score="log-probability")
+    whole = conserva.generation(task, SOURCE, ANSWER, method="exact", score="log-probability")
     inputs = task.batch([task.pair(task.encode(SOURCE).source, (*task.start, *task.vocabulary.pieces(ANSWER)))])
     del inputs["read"]
     with torch.no_grad():
@@ -119,7 +118,7 @@ def test_the_gap_of_a_log_probability_is_minus_the_entropy() -> None:
 
 
 def test_the_likeliest_tokens_are_told() -> None:
-    whole = answer_matrix(writer("t5"), SOURCE, tokens=3)
+    whole = conserva.generation(writer("t5"), SOURCE, tokens=3)
     for step in whole.steps:
         assert step.others[0] == (step.token, pytest.approx(step.probability, abs=1e-6))
         assert [share for _, share in step.others] == sorted((share for _, share in step.others), reverse=True)
@@ -127,7 +126,7 @@ def test_the_likeliest_tokens_are_told() -> None:
 
 def test_rule_sets_keep_their_options() -> None:
     task = writer("t5")
-    plain, other = (answer_matrix(task, SOURCE, "the", method=name) for name in ("exact", "exact:gamma=0.5"))
+    plain, other = (conserva.generation(task, SOURCE, "the", method=name) for name in ("exact", "exact:gamma=0.5"))
     assert other.method == "exact:gamma=0.5"
     alone = conserva.explain(task, SOURCE, "the", "exact:gamma=0.5")
     assert other.row(0).scores == pytest.approx(alone.scores, abs=1e-10)
@@ -140,13 +139,19 @@ def test_rule_sets_keep_their_options() -> None:
         ({"method": "gae"}, "'gae' explains one token at a time"),
         ({"method": "exact:at=embeddings"}, "at the inputs"),
         ({"score": "margin"}, "score='margin'"),
-        ({"answer": ""}, "answer='' is empty"),
-        ({"answer": 7}, "answer=7 is no string"),
+        ({"continuation": ""}, "continuation='' is empty"),
+        ({"continuation": 7}, "continuation=7 is no string"),
         ({"tokens": 0}, "tokens=0 writes nothing"),
-        ({"source": ""}, "is empty"),
-        ({"task": pieces()}, "is no encoder-decoder"),
+        ({"prompt": ""}, "is empty"),
+        ({"task": pieces()}, "writes nothing: use conserva.Causal"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(conserva.Error, match=message):
-        answer_matrix(**{"task": writer("t5"), "source": SOURCE, **changes})
+        conserva.generation(**{"task": writer("t5"), "prompt": SOURCE, **changes})
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    found = conserva.generation(writer("t5"), SOURCE, tokens=3, progress=told.append)
+    assert sum(told) == len(found.steps)

@@ -15,7 +15,6 @@ import torch
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 import conserva
-from conserva.explaining.generate_seq2seq import answer_matrix
 from conserva.tasks.audio import Audio, audio_of
 from conserva.tasks.seq2seq import Seq2Seq
 from conserva.tasks.speech import Speech
@@ -124,7 +123,7 @@ def test_the_tokenizers_prefix_begins_an_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_answer_is_explained_token_by_token() -> None:
     task = speech()
-    whole = answer_matrix(task, INPUTS[0], tokens=4, method="exact")
+    whole = conserva.generation(task, INPUTS[0], tokens=4, method="exact")
     assert whole.steps[0].scores == pytest.approx(conserva.explain(task, INPUTS[0], method="exact").scores, abs=1e-10)
     assert all(abs(step.ledger.gap) < 1e-10 for step in whole.steps)
     assert whole.sections == (("source", 10), ("answer so far", 1 + len(whole.steps)))

@@ -23,7 +23,7 @@ from ..tasks.batches import budget
 from ..tasks.prompts import EncodedPrompt, words_of
 from ..tasks.writer import greedy, interruptible
 from .explain import provenance_of
-from .generate_seq2seq import answer_matrix
+from .generate_seq2seq import explained_answer
 
 KEPT_BYTES = 2**29
 """What the results of one forward pass may take before they are read: the relevance of all tokens, and logits."""
@@ -67,9 +67,7 @@ def generation(
     progress
         Called with the number of tokens done, after every pass.
     """
-    if isinstance(task, Seq2Seq):
-        return answer_matrix(task, prompt, continuation, tokens, method, score, truncate)
-    if not isinstance(task, Causal):
+    if not isinstance(task, (Causal, Seq2Seq)):
         raise Error(f"task={task!r} writes nothing: use conserva.Causal(...), conserva.Seq2Seq(...) or their like.")
     found = find(task.method if method is None else method)
     rules = _rules(found)
@@ -77,6 +75,8 @@ def generation(
         raise Error(f"score={score!r} is neither {LOGIT!r} nor {LOG_PROBABILITY!r}.")
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise Error(f"tokens={tokens!r} writes nothing: give 1 or more.")
+    if isinstance(task, Seq2Seq):
+        return explained_answer(task, prompt, continuation, tokens, found, rules, score, truncate, progress)
     encoded = task.encode(prompt, truncate=truncate)
     written = _written(task, encoded, tokens) if continuation is None else _given(task, encoded, continuation)
     rows = _rows(task, [*encoded.ids, *written], len(encoded), rules, score, progress)

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attribution import Method, find, rules_of
+from ..attribution import Method
 from ..engine.operations.tensors import in_float32
 from ..engine.passes import Relevance
 from ..engine.relevance import relevance
-from ..engine.rules import RULE_SETS, RuleSet
+from ..engine.rules import RuleSet
 from ..engine.untouched import untouched
 from ..errors import Error
 from ..results.explanation import Entries
-from ..results.generation import LOG_PROBABILITY, LOGIT, Generation, Step
+from ..results.generation import LOGIT, Generation, Step
 from ..tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
 from .explain import provenance_of
 
@@ -24,41 +24,22 @@ OTHERS = 5
 """How many of the likeliest tokens are told for each place."""
 
 
-def answer_matrix(
+def explained_answer(
     task: Seq2Seq,
     source: Any,
-    answer: str | None = None,
-    tokens: int = 40,
-    method: str | None = None,
-    score: str = LOGIT,
-    truncate: bool = False,
+    answer: str | None,
+    tokens: int,
+    method: Method,
+    rules: RuleSet,
+    score: str,
+    truncate: bool,
+    progress: Callable[[int], None] | None,
 ) -> Generation:
     """Explain every token of an answer by the source and by the answer's tokens before it.
 
-    Parameters
-    ----------
-    task
-        An encoder-decoder: `conserva.Seq2Seq` or `conserva.Speech`.
-    source
-        What it answers; or a pair with the beginning of the answer, which is read and not explained.
-    answer
-        What was written, as a text, with the space before it where it goes on; None for what the model itself writes,
-        the likeliest token at every place.
-    tokens
-        How many tokens the model writes at most.
-    method
-        A rule set's name, with `gamma` if it has one; None for the task's own.
-    truncate
-        Whether a source longer than the model takes is cut; otherwise it is refused.
-    score
-        What is explained: a token's "logit", or its "log-probability". Under `exact` the gap of a logit is rounding;
-        that of a log-probability is minus the entropy of what could stand in the token's place.
+    `source` may be a pair with the beginning of the answer, which is read and not explained. The other arguments are
+    those of `conserva.generation`, checked; `rules` is the rule set that the method is.
     """
-    if not isinstance(task, Seq2Seq):
-        raise Error(f"task={task!r} is no encoder-decoder: use conserva.Seq2Seq(...) or conserva.Speech(...).")
-    found, rules = _chosen(task.method if method is None else method)
-    if score not in (LOGIT, LOG_PROBABILITY):
-        raise Error(f"score={score!r} is none of {LOGIT}, {LOG_PROBABILITY}.")
     read = task.encode(source, truncate=truncate)
     so_far = source[1] if isinstance(source, tuple) and isinstance(source[-1], str) else ""
     written = _written(task, read, so_far, answer, tokens)
@@ -71,6 +52,8 @@ def answer_matrix(
     entries = list(zip(places, written, strict=True))
     targets: list[Any] = entries if score == LOGIT else [_log_probability(*one) for one in entries]
     rows = relevance(task.model, inputs, targets=targets, rules=rules)
+    if progress is not None:
+        progress(len(written))
     texts, own = whole.tokens, len(read)
     return Generation(
         features=texts,
@@ -81,36 +64,22 @@ def answer_matrix(
         text=read.text,
         written=str(task.tokenizer.decode(written, skip_special_tokens=True)),
         score=score,
-        method=found.name,
+        method=method.name,
         model=task.name,
-        provenance=provenance_of(task, found),
+        provenance=provenance_of(task, method),
         sections=((SOURCE, whole.parts[0]), (SO_FAR, whole.parts[1])),
     )
-
-
-def _chosen(given: str) -> tuple[Method, RuleSet]:
-    """Return a method that is a rule set, and that; others do not explain many tokens from one pass."""
-    found = find(given)
-    rules = rules_of(found)
-    if rules is None:
-        raise Error(
-            f"method={given!r} explains one token at a time: for a whole answer choose one of {', '.join(RULE_SETS)}, "
-            "at the inputs."
-        )
-    return found, rules
 
 
 def _written(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, tokens: int) -> list[int]:
     """Return the tokens of the answer that are to be explained."""
     if answer is None:
-        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-            raise Error(f"tokens={tokens!r} writes nothing: give 1 or more.")
         return task.generated(read, tokens)
     if not isinstance(answer, str):
-        raise Error(f"answer={answer!r} is no string: give a text, or None for what the model writes.")
+        raise Error(f"continuation={answer!r} is no string: give a text, or None for what the model writes.")
     found = task.vocabulary.following(so_far, answer) if answer else []
     if not found:
-        raise Error(f"answer={answer!r} is empty: give a text, or None for what the model writes.")
+        raise Error(f"continuation={answer!r} is empty: give a text, or None for what the model writes.")
     return found
 
 
