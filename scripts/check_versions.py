@@ -29,14 +29,15 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (
-    "replicas", "ledger", "explain", "cli", "propagation", "operations", "views", "methods", "compiled",
-    "bundled_graphs", "bundled_digits",
+    "engine/test_replicas", "engine/test_ledger", "explaining/test_explain", "cli/test_cli", "engine/test_propagation",
+    "engine/test_operations", "views/test_views", "attribution/test_methods", "engine/test_compiled",
+    "models/test_bundled_graphs", "models/test_bundled_digits",
 )  # fmt: skip
 MODEL_TYPES = ("bert", "gpt2", "llama", "mixtral", "modernbert", "t5", "vit", "whisper")
 TESTS = (
-    *(f"tests/test_{name}.py" for name in FILES),
-    *(f"tests/test_zoo.py::test_books_close_and_forward_is_unchanged[{name}]" for name in MODEL_TYPES),
-    "--deselect=tests/test_cli.py::test_interrupting_leaves_no_traceback",  # waits for a time that may be too short
+    *(f"tests/{name}.py" for name in FILES),
+    *(f"tests/engine/test_zoo.py::test_books_close_and_forward_is_unchanged[{name}]" for name in MODEL_TYPES),
+    "--deselect=tests/cli/test_cli.py::test_interrupting_leaves_no_traceback",  # waits for a time that may be too short
 )
 FOR_GPUS = ("nvidia-", "cuda-")
 """How the names of packages begin that only a build of torch for GPUs needs."""

@@ -1,4 +1,4 @@
-"""Search transformers for the model types that `tests/zoo.py` can build and run, and print its tables in source form.
+"""Search transformers for the model types that `tests/support/zoo.py` can build and run, and print its tables.
 
 Every type takes about twenty minutes on one core; types named on the command line are tried alone. The details of each
 failure go to standard error.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 import torch
 import transformers

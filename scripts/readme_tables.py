@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from PIL import Image  # noqa: E402
+from test_zoo import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 import zoo  # noqa: E402
 from conserva.datasets import DATASETS  # noqa: E402
@@ -21,7 +22,6 @@ from conserva.paper.experiments.graph_result import GraphResult  # noqa: E402
 from conserva.paper.experiments.plan import ROWS  # noqa: E402
 from conserva.paper.experiments.result import TextResult  # noqa: E402
 from conserva.paper.views import graph_results, results  # noqa: E402
-from test_zoo import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 
 def models() -> str:
@@ -35,7 +35,7 @@ def models() -> str:
     lines += ["", f"With `bilinear` named: {named}."]
     lines += ["", "Refused:", *(f"- `{name}`: {reason}" for name, reason in REFUSED.items())]
     lines += ["", f"{len(zoo.NOT_BUILT)} more types were not tried, since no tiny version of them could be made: "
-              "[tests/zoo.py](tests/zoo.py) lists them, each with the reason."]  # fmt: skip
+              "[tests/support/zoo.py](tests/support/zoo.py) lists them, each with the reason."]  # fmt: skip
     lines += ["", "</details>"]
     return "\n".join(lines)
 

@@ -17,8 +17,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import safetensors
-from attacking import Outcome, Running, run, start
 from PIL import Image
+
+from attacking import Outcome, Running, run, start
 
 NOUNS = ("a", "joy", "bore", "film", "plot", "fun")
 ADJECTIVES = ("dull", "lovely", "tedious", "moving", "long", "short", "witty", "sad")

@@ -201,13 +201,13 @@ def _write(path: Path, content: Any) -> None:
 
 
 def _image(folder: Path) -> Path:
-    from test_image_task import saved
+    from saved_image_models import saved
 
     return saved(folder)
 
 
 def _speech(folder: Path) -> Path:
-    from test_speech import speech
+    from tiny_speech import speech
 
     task = speech()
     task.extractor.save_pretrained(folder)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attack_runs import make_data
-from attacking import Tally, add_cases, hostile_text, rng_of, run, times
 
 import conserva.models
+from attack_runs import make_data
+from attacking import Tally, add_cases, hostile_text, rng_of, run, times
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names and devices of Linux")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from attack_runs import Run, Undisturbed, differences, half_written, results
 from attacking import Tally, rng_of, run, times
 

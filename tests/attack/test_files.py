@@ -13,20 +13,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hostile_models
 import numpy as np
 import pytest
-from attacking import add_cases, hostile_text, rng_of, times
-from in_child import failures
-from mutations import mutated, mutated_json
 
 import conserva
+import hostile_models
+from attacking import add_cases, hostile_text, rng_of, times
 from conserva.bias_study.lexicon import lexicon_of
 from conserva.bias_study.mentions import Words
 from conserva.bias_study.tagger import tagger_of
 from conserva.datasets import dataset, mnist, read_labelled
 from conserva.datasets.drawn import digit_graph, drawn_digit
 from conserva.datasets.molecules import bace, molecule
+from in_child import failures
+from mutations import mutated, mutated_json
 
 Mutator = Callable[..., tuple[str, bytes]]
 
@@ -116,7 +116,7 @@ def ending_of(ending: str) -> str:
 
 
 def test_recordings(tmp_path: Path) -> None:
-    from test_speech import speech, tone, written
+    from tiny_speech import speech, tone, written
 
     content = written(tmp_path / "a.wav", tone()).read_bytes()
     task = speech()
@@ -181,7 +181,7 @@ def test_smiles() -> None:
 
 def test_paths(tmp_path: Path, models: dict[str, Path]) -> None:
     """What is no file, or no name of one, wherever a path is taken."""
-    from test_speech import speech
+    from tiny_speech import speech
 
     rng = rng_of("paths")
     image, sound = conserva.load("digits"), speech()

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from attack_runs import Moment, Undisturbed, half_written
 from attacking import Outcome, Tally, rng_of, run, times
-
 from saved_models import SAVED
 
 SIZE = 64 * 2**20

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from attack_runs import make_data, results
 from attacking import rng_of
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from attack_runs import Moment, Undisturbed, half_written
 from attacking import Tally, add_cases, rng_of, times
 

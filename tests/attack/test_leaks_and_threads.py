@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from attacking import rng_of, times
-from model_state import changed, copies, numbers, state_of
-from subjects import Subject, kept, questions, subject
 from torch import Tensor, nn
 
 import conserva
+from attacking import rng_of, times
+from model_state import changed, copies, numbers, state_of
+from subjects import Subject, kept, questions, subject
 from tiny import Classifier, bert, llama, shake, tokens
 
 WARM_UP = 30

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from attack_runs import Command, Undisturbed, half_written
 from attacking import Tally, rng_of, run, start, times
 

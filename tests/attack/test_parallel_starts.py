@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from attack_runs import differences, make_data, results
 from attacking import Tally, add_cases, rng_of, run, start, times, wait_for
-
 from conserva import Error
 from conserva._util.journal import Journal, reading
 

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacking import SEED, add_cases, hostile_text, rng_of, times
 from rich.console import Console
 
 import conserva
+import made_up_audits
 import made_up_bias
+import made_up_evaluations
+import made_up_experiments
+import made_up_generations
 import made_up_graphs
-import test_audit_views
-import test_evaluation_views
-import test_findings
-import test_generation_views
-import test_image_views
+import made_up_images
+from attacking import SEED, add_cases, hostile_text, rng_of, times
 from conserva.paper.experiments.graph_result import GraphResult
 from conserva.paper.experiments.result import TextResult
 from conserva.paper.training.record import RESULT, read_training
@@ -195,23 +195,23 @@ KINDS = {
     "pair": Kind(Explanation, PAIR.to_json, explained),
     "molecule": Kind(Explanation, lambda: made_up_graphs.example("bace", "exact").to_json(), explained),
     "superpixels": Kind(Explanation, lambda: made_up_graphs.example("mnist", "exact").to_json(), explained),
-    "image": Kind(Explanation, lambda: test_image_views.explained().to_json(), explained),
+    "image": Kind(Explanation, lambda: made_up_images.explained().to_json(), explained),
     "generation": Kind(
         conserva.Generation,
-        lambda: test_generation_views.generation(sections=(("read", 8), ("written", 7)), sink=0).to_json(),
+        lambda: made_up_generations.generation(sections=(("read", 8), ("written", 7)), sink=0).to_json(),
         generated,
     ),
     "trace": Kind(conserva.Trace, lambda: conserva.trace(conserva.load(), "a joy.").to_json(), traced),
     "evaluation": Kind(
         conserva.Evaluation,
-        lambda: test_evaluation_views.evaluation(("random", "gi", "a-last", "leave-one-out")).to_json(),
+        lambda: made_up_evaluations.evaluation(("random", "gi", "a-last", "leave-one-out")).to_json(),
         evaluated,
     ),
-    "audit": Kind(conserva.Audit, lambda: test_audit_views.audit(layers=1).to_json(), audited),
+    "audit": Kind(conserva.Audit, lambda: made_up_audits.audit(layers=1).to_json(), audited),
     "study": Kind(conserva.BiasStudy, lambda: made_up_bias.study(mentions=40).to_json(), studied),
     "text experiment": Kind(
         TextResult,
-        lambda: test_findings.result("sst2").to_json(),
+        lambda: made_up_experiments.result("sst2").to_json(),
         experimented,
         rounds=True,
     ),

@@ -14,12 +14,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from attacking import SEED, add_cases, rng_of, times
-from hostile_results import harmless, poisoned
-from leaving import SGR, WIDE, check_markdown, check_page, check_svg, check_terminal
 from rich.console import Console
 
 import made_up_graphs
+from attacking import SEED, add_cases, rng_of, times
 from conserva.auditing.doctor import Finding
 from conserva.paper.views import graph_results, graphs_page, results, results_page
 from conserva.results.explanation import Sink
@@ -45,14 +43,16 @@ from conserva.views import (
 from conserva.views.molecule import molecule_svg
 from conserva.views.superpixels import superpixels_svg
 from drawn import image, molecule
+from hostile_results import harmless, poisoned
+from leaving import SGR, WIDE, check_markdown, check_page, check_svg, check_terminal
+from made_up_audits import audit as made_up_audit
 from made_up_bias import study
-from test_audit_views import audit as made_up_audit
-from test_evaluation_views import NAMES, evaluation
-from test_findings import result as text_result
-from test_generation_views import generation
-from test_image_views import explained as patches
-from test_tracing import SHOWN
-from test_views import BROWSER, explanation, in_browser
+from made_up_evaluations import NAMES, evaluation
+from made_up_experiments import result as text_result
+from made_up_explanations import BROWSER, explanation, in_browser
+from made_up_generations import generation
+from made_up_images import explained as patches
+from made_up_traces import SHOWN
 
 # Every view
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from attacking import ESCAPES, MARKUP, SCRIPTS, SEED, add_cases, hostile_text, rng_of, run, times
-from leaving import BAD, Elements
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from attacking import ESCAPES, MARKUP, SCRIPTS, SEED, add_cases, hostile_text, rng_of, run, times
 from conserva.models.quiet import quiet_loading
+from leaving import BAD, Elements
 from tiny import bert
 
 LABELS = ("\x1b]0;owned\x07<b>no\n</b>", "[bold red]yes[/]\x9b31m$x^2$")

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 import torch
-from attacking import add_cases, rng_of, times
-from model_state import changed, copies, numbers, state_of, state_of_process
-from subjects import SENTENCE, SUBJECTS, Subject, questions, subject
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import conserva
+from attacking import add_cases, rng_of, times
+from model_state import changed, copies, numbers, state_of, state_of_process
+from subjects import SENTENCE, SUBJECTS, Subject, questions, subject
 from tiny import Classifier, shake
 from tiny_heads import model as with_head
 from tiny_heads import tokenizer

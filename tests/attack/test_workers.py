@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from attack_runs import Undisturbed
 from attacking import Tally, add_cases, rng_of, times, wait_for
 

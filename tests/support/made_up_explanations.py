@@ -1,0 +1,38 @@
+"""What tests share: made up explanations."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from conserva.results.explanation import Entries, Explanation
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def explanation(features: list[str], **changes: object) -> Explanation:
+    scores = [((i * 7) % 11 - 5) / 5 for i in range(len(features))]
+    settings = {
+        "features": tuple(features),
+        "scores": tuple(scores),
+        "special": tuple(i == 0 for i in range(len(features))),
+        "words": tuple(range(len(features))),
+        "text": " ".join(features),
+        "target": "positive",
+        "output": 1.5,
+        "probability": 0.9,
+        "ledger": Entries.of(1.5, sum(scores), 0.25, -0.125),
+        "method": "exact",
+        "model": "sentiment",
+        **changes,
+    }
+    return Explanation(**settings)  # type: ignore[arg-type]
+
+
+def in_browser(path: Path, *options: str) -> str:
+    command = [
+        str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        f"--user-data-dir={path.parent / 'profile'}", "--virtual-time-budget=2000", *options, path.as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.stdout
