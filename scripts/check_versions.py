@@ -37,7 +37,6 @@ MODEL_TYPES = ("bert", "gpt2", "llama", "mixtral", "modernbert", "t5", "vit", "w
 TESTS = (
     *(f"tests/{name}.py" for name in FILES),
     *(f"tests/engine/test_zoo.py::test_books_close_and_forward_is_unchanged[{name}]" for name in MODEL_TYPES),
-    "--deselect=tests/cli/test_cli.py::test_interrupting_leaves_no_traceback",  # waits for a time that may be too short
 )
 FOR_GPUS = ("nvidia-", "cuda-")
 """How the names of packages begin that only a build of torch for GPUs needs."""

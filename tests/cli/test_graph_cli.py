@@ -123,9 +123,9 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in out.splitlines() if line.startswith(("gi ", "ah+ln "))] == ["gi", "ah+ln"]
     assert page.read_text(encoding="utf-8").count('<section class="pictured">') == 2
     found = json.loads(said(capsys, "compare", "--smiles", "CCO", "--json"))
-    assert set(found) == set(conserva.methods())
-    for name, one in found.items():
-        assert one["features"] == ["virtual node", "C", "C", "O"], name
+    assert {*(one["method"] for one in found["explanations"]), *found["refused"]} == set(conserva.methods())
+    for one in found["explanations"]:
+        assert one["features"] == ["virtual node", "C", "C", "O"], one["method"]
     out = said(capsys, "compare", "--smiles", "CCO")
     assert all(name in out for name in conserva.methods())
 

@@ -270,7 +270,7 @@ def test_a_chat_goes_through_its_template() -> None:
     assert not task.is_one([])
     assert not task.is_one([PROMPT])
     alone, many = conserva.explain(task, chat), conserva.explain(task, [chat, PROMPT])
-    assert isinstance(many, list)
+    assert isinstance(many, conserva.Explanations)
     assert many[0].scores == pytest.approx(alone.scores, abs=1e-6)
 
 
