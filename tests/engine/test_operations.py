@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import conserva
-from conserva.engine.operations import READERS
+from conserva.engine.operations.readers import READERS
 
 A, B, M = torch.randn(3, 3, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64), torch.eye(3).bool()
 

@@ -103,7 +103,7 @@ def in_table(*names: str, reader: Callable[..., Any]) -> Break:
     """Another reader for some calls."""
 
     def broken(patch: pytest.MonkeyPatch) -> None:
-        from conserva.engine.operations import READERS
+        from conserva.engine.operations.readers import READERS
 
         for name in names:
             patch.setitem(READERS, name, reader)

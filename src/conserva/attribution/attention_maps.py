@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..engine.context import Propagation
-from ..engine.operations import READERS
 from ..engine.operations.attention import softmax, written_out
 from ..engine.operations.linear import einsum, matrix_product
+from ..engine.operations.readers import READERS
 from ..engine.rules import RULE_SETS
 from ..errors import NotApplicable
 

@@ -16,11 +16,11 @@ from ..errors import Error, NotApplicable
 from .coverage import Coverage, calling_module
 from .held import Held, with_value
 from .interrupts import came, handle
-from .operations import READERS, is_idle
 from .operations.elementwise import Functions, Limits, Ratio, made_beside
 from .operations.lookup import call_with_ids, has_ids
 from .operations.lost import made_by, pass_on, without_gradient
 from .operations.notes import Notes, notes_here
+from .operations.readers import READERS, is_idle
 from .operations.tensors import ScaleGradient, live, untouched
 from .rules import Rule, RuleSet, rule_set
 from .token_ids import Ids
