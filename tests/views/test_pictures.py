@@ -317,3 +317,15 @@ def test_a_system_on_which_rdkit_cannot_draw_is_told_what_to_install(monkeypatch
     monkeypatch.setitem(__import__("sys").modules, "rdkit.Chem.Draw", None)
     with pytest.raises(conserva.Error, match=r"cannot draw on this system.*libxrender1"):
         molecule_svg(molecule("CCO"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_a_figure_that_cannot_be_written_raises_what_the_system_says(ending: str, tmp_path: Path) -> None:
+    from conserva.views.canvas import new_figure, save_figure
+
+    (tmp_path / f"x{ending}").symlink_to("/dev/full")
+    figure = new_figure(2, 2)
+    figure.subplots().plot([i * i % 97 for i in range(5000)])  # more than is written at a time
+    with pytest.raises(OSError, match="No space left on device"):
+        save_figure(figure, tmp_path / f"x{ending}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,4 +47,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Save a figure; the ending of the name says as what."""
-    figure.savefig(path, metadata=_WITHOUT_DATE.get(Path(path).suffix.lower()))
+    ending = Path(path).suffix.lower()
+    drawn = io.BytesIO()  # where a disk is full, matplotlib raises errors of its own while it cleans up
+    figure.savefig(drawn, format=ending.removeprefix("."), metadata=_WITHOUT_DATE.get(ending))
+    Path(path).write_bytes(drawn.getvalue())
