@@ -1,4 +1,4 @@
-"""Fill the README's tables from what is tested and measured: `python scripts/readme_tables.py`."""
+"""Fill the tables of the docs from what is tested and measured: `python scripts/doc_tables.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def models() -> str:
     lines += ["", f"With `bilinear` named: {named}."]
     lines += ["", "Refused:", *(f"- `{name}`: {reason}" for name, reason in REFUSED.items())]
     lines += ["", f"{len(zoo.NOT_BUILT)} more types were not tried, since no tiny version of them could be made: "
-              "[tests/support/zoo.py](tests/support/zoo.py) lists them, each with the reason."]  # fmt: skip
+              "[tests/support/zoo.py](../tests/support/zoo.py) lists them, each with the reason."]  # fmt: skip
     lines += ["", "</details>"]
     return "\n".join(lines)
 
@@ -81,7 +81,7 @@ def faithfulness() -> str:
     ratio = speed["ratios"]["one at a time"]
     lines += [
         "",
-        "![Activation and pruning curves of every method](docs/results/sentiment-sst2/curves.png)",
+        "![Activation and pruning curves of every method](results/sentiment-sst2/curves.png)",
         "",
         f"All points of all samples are one stream of batches in which equal inputs are evaluated once: {ratio:.1f} "
         f"times as fast as one input at a time (`benchmarks/evaluate.py`, {len(speed['methods'])} methods, CPU).",
@@ -202,13 +202,16 @@ def graphs_table() -> str:
 
 
 def main() -> None:
-    """Rewrite the README and the docs."""
+    """Rewrite the docs."""
     for folder in (TEXT, AS_RELEASED):
         text_page(folder)
     graphs_page()
-    tables = {"models": models(), "cost": cost(), "faithfulness": faithfulness()}
-    fill(ROOT / "README.md", {**tables, "text": text_table(), "graphs": graphs_table()})
-    fill(ROOT / "docs" / "audit.md", {"audit": audit()})
+    docs = ROOT / "docs"
+    fill(docs / "models.md", {"models": models()})
+    fill(docs / "cost.md", {"cost": cost()})
+    fill(docs / "faithfulness.md", {"faithfulness": faithfulness()})
+    fill(docs / "paper.md", {"text": text_table(), "graphs": graphs_table()})
+    fill(docs / "audit.md", {"audit": audit()})
 
 
 def fill(path: Path, tables: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The README says what is true: its code runs, its list of model types is the one that is tested."""
+"""The README and the docs say what is true: their code runs, their lists are those that are tested."""
 
 import os
 import re
@@ -15,41 +15,46 @@ from conserva.datasets import DATASETS
 from types_without_maps import REFUSED as WITHOUT_MAPS
 from zoo_types import BILINEAR, REFUSED, WORKING
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-AUDIT, DATA, GRAPHS, BIAS = (
-    (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
-    for name in ("audit.md", "datasets.md", "graphs.md", "bias.md")
-)
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in (
+        "methods", "models", "relevance", "cost", "faithfulness", "paper", "audit", "datasets", "graphs", "bias",
+    )
+}  # fmt: skip
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ALL = {"README": README, **PAGES}
 
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README + AUDIT + DATA + GRAPHS + BIAS, re.DOTALL)
-    assert len(blocks) >= 3
     names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
+    for page, text in ALL.items():
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            exec(compile(block, page, "exec"), names)
     assert (tmp_path / "one.html").exists()
     assert [one.target for one in names["many"]] == ["positive", "negative"]
     assert names["R"].shape == (*names["inputs"]["input_ids"].shape, 192)
 
 
-def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", list(ALL))
+def test_every_command_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     (tmp_path / "reviews.csv").write_text("text,label\na joy.,positive\nhow dull.,negative\n", encoding="utf-8")
-    lines = [line for line in README.splitlines() if line.startswith(("conserva ", "echo "))]
-    commands = [line for line in lines if not _needs_files(line)]
-    assert len(commands) >= 5
-    for command in commands:
-        done = subprocess.run(command, shell=True, capture_output=True, text=True)
-        assert done.returncode == 0, (command, done.stderr)
-        assert done.stdout
+    (tmp_path / "molecules.csv").write_text("smiles,label\nCCO,inactive\nCCN,active\n", encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", ALL[page], re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith(("conserva ", "echo "))]
+    for command in lines:
+        if not _needs_files(command):
+            done = subprocess.run(command, shell=True, capture_output=True, text=True)
+            assert done.returncode == 0, (command, done.stderr)
+            assert done.stdout
 
 
 def _needs_files(command: str) -> bool:
     """Return whether a command needs datasets, or weights of others: those in docs/tasks.md run with tiny ones."""
-    others = "models/" in command or ".gguf" in command
+    others = any(one in command for one in ("models/", "path/to/", ".gguf"))
     return others or command.startswith(("conserva train", "conserva reproduce", "conserva bias"))
 
 
@@ -57,14 +62,14 @@ def _needs_files(command: str) -> bool:
 def test_the_quick_experiment_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    [command] = [line for line in README.splitlines() if line.startswith("conserva reproduce text --quick")]
+    [command] = [line for line in PAGES["paper"].splitlines() if line.startswith("conserva reproduce text --quick")]
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "the numbers mean nothing" in (tmp_path / "quick" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_list_of_model_types_is_the_tested_one() -> None:
-    listed = re.search(r"<!-- models -->(.*)<!-- /models -->", README, re.DOTALL)
+    listed = re.search(r"<!-- models -->(.*)<!-- /models -->", PAGES["models"], re.DOTALL)
     assert listed is not None
     works, _, refused = listed.group(1).partition("Refused")
     works, _, named = works.partition("With `bilinear` named:")
@@ -77,16 +82,44 @@ def test_the_list_of_model_types_is_the_tested_one() -> None:
 
 def test_the_datasets_are_the_real_ones() -> None:
     for one in DATASETS.values():
-        [line] = [line for line in DATA.splitlines() if line.startswith(f"| `{one.name}` |")]
+        [line] = [line for line in PAGES["datasets"].splitlines() if line.startswith(f"| `{one.name}` |")]
         for split in (one.train, one.validation, one.test):
             assert f"`{split.file}`" in line
             assert f"`{split.hub}`" in line or "folder only" in line
 
 
 def test_the_methods_and_their_options_are_the_real_ones() -> None:
-    listed = README.partition("## Methods")[2].partition("## Rule sets")[0]
+    listed = PAGES["methods"].partition("## Methods")[2].partition("## Rule sets")[0]
     for name in conserva.methods():
         assert f"`{name}`" in listed
         for option, value in options(name).items():
             assert f"`{option}={value}`" in listed
     assert f"`gae` serves {len(WORKING) - len(WITHOUT_MAPS)}." in listed
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) < 150
+
+
+def test_every_link_leads_somewhere() -> None:
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            file, _, anchor = link.partition("#")
+            if link.startswith("http"):
+                continue
+            target = path if not file else (path.parent / file).resolve()
+            assert target.exists(), (path.name, link)
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings]
+                assert anchor in anchors, (path.name, link)
+
+
+def test_numbers_of_the_readme_are_those_of_the_docs() -> None:
+    for method, auac in re.findall(r"(\d\.\d{3}) (?:for|and) `([a-z+]+)`", README):
+        assert re.search(rf"\| `{re.escape(auac)}` \| {method} ", PAGES["faithfulness"]), (method, auac)
+    assert f"{len(WORKING)} Hugging Face model types" in README
+    own, plain = re.search(r"\((\d\.\d\d) and (\d\.\d\d) forward passes\)", README).groups()  # type: ignore[union-attr]
+    assert f"| conserva exact, with the ledger | {own} |" in PAGES["cost"]
+    assert f"| the same, parameters frozen | {plain} |" in PAGES["cost"]
