@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -9,24 +10,23 @@ from typing import Any, ClassVar, TypeVar
 
 from .renderers import RENDERERS, Renderer
 from .saving import loaded, saved
-from .schema import read, to_dict, written
+from .schema import read, written
 
-Self = TypeVar("Self", bound="Result")  # typing has it from Python 3.11 on
+Self = TypeVar("Self", bound="Stored")  # typing has it from Python 3.11 on
 
 
-class Result:
-    """The base class of all results. Each is a frozen dataclass, whose fields are what is saved."""
+class Stored:
+    """What is saved as JSON, with the name and version of its schema, and checked when it is read."""
 
     _schema: ClassVar[str]
     """The name and version of its JSON, such as "conserva/explanation/1"."""
     _noun: ClassVar[str]
     """What error messages call it, such as "explanation"."""
-    _in_repr: ClassVar[tuple[str, ...]]
-    """The fields that its `repr` shows."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dictionaries, lists, strings and numbers: what `to_json` writes."""
-        return to_dict(self, self._schema)
+        found: dict[str, Any] = json.loads(self.to_json())
+        return found
 
     def to_json(self) -> str:
         """Return the result as JSON."""
@@ -36,6 +36,18 @@ class Result:
     def from_json(cls: type[Self], text: str) -> Self:
         """Return the result that `to_json` wrote. Raise `conserva.Error` if the text is damaged."""
         return read(cls, text, cls._schema, cls._noun)
+
+    @classmethod
+    def load(cls: type[Self], path: str | Path) -> Self:
+        """Return the result that was saved as JSON. Raise `conserva.Error` if the file is damaged."""
+        return read(cls, loaded(path), cls._schema, cls._noun, f"path={str(path)!r}")
+
+
+class Result(Stored):
+    """The base class of all results. Each is a frozen dataclass, whose fields are what is saved."""
+
+    _in_repr: ClassVar[tuple[str, ...]]
+    """The fields that its `repr` shows."""
 
     def save(self, path: str | Path) -> Path:
         """Write the result to a file and return its path.
@@ -49,11 +61,6 @@ class Result:
         texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: str(self._renderers["page"](self))}
         picture = self._renderers.get("picture")
         return saved(path, texts, picture and (lambda half: picture(self, half)))
-
-    @classmethod
-    def load(cls: type[Self], path: str | Path) -> Self:
-        """Return the result that `save` wrote as JSON. Raise `conserva.Error` if the file is damaged."""
-        return read(cls, loaded(path), cls._schema, cls._noun, f"path={str(path)!r}")
 
     def show(self) -> None:
         """Print the result to the terminal."""

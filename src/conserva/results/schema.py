@@ -64,12 +64,6 @@ class _Wrong(Exception):  # noqa: N818 - never seen outside: it becomes an Error
         return _Wrong(f"{place}{self}")
 
 
-def to_dict(result: Any, schema: str) -> dict[str, Any]:
-    """Return a result, or its fields, as what JSON has, with its schema."""
-    found: dict[str, Any] = json.loads(written(result, schema, None))
-    return found
-
-
 def written(result: Any, schema: str, indent: int | None = 2) -> str:
     """Return a result, or its fields, as JSON with its schema; numbers that are not finite are refused."""
     found = {"schema": schema, **(result if isinstance(result, dict) else dataclasses.asdict(result))}

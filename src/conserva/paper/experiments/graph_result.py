@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...evaluation.result import Evaluation
 from ...results.explanation import Explanation
-from ...results.saving import loaded
-from ...results.schema import Correlation, Count, Share, read, uneven, unknown, unlike, unnamed, written
+from ...results.schema import Correlation, Count, Share, uneven, unknown, unlike, unnamed
 from .graph_plan import RULES
-from .result import shortened
-
-SCHEMA = "conserva/graph-experiment/1"
+from .result import ExperimentResult
 
 _RECIPE: Mapping[str, Any] = {
     "learning_rate": float,
@@ -82,8 +78,11 @@ class BooksOfRules:
 
 
 @dataclass(frozen=True)
-class GraphResult:
+class GraphResult(ExperimentResult):
     """All models of one dataset together."""
+
+    _schema = "conserva/graph-experiment/1"
+    _noun = "result of the graph experiment"
 
     dataset: str
     title: str
@@ -111,20 +110,6 @@ class GraphResult:
         """Return the mean of the dataset's metric on the test split."""
         values = [one.test_accuracy if self.metric == "accuracy" else one.test_roc_auc or 0.0 for one in self.trained]
         return sum(values) / len(values)
-
-    def to_json(self) -> str:
-        """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
-        return written(shortened(asdict(self)), SCHEMA, indent=None)
-
-    @classmethod
-    def from_json(cls, text: str) -> GraphResult:
-        """Return the result that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "result of the graph experiment")
-
-    @classmethod
-    def load(cls, path: str | Path) -> GraphResult:
-        """Read a result that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "result of the graph experiment", f"path={str(path)!r}")
 
     def _flaws(self) -> Iterator[str]:
         yield from unnamed("dataset", self.dataset)  # pictures are named after it

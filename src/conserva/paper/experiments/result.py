@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...evaluation.result import Evaluation
 from ...results.explanation import Explanation
-from ...results.saving import loaded
-from ...results.schema import Count, Share, read, unlike, unnamed, written
+from ...results.result import Stored
+from ...results.schema import Count, Share, unlike, unnamed, written
 
-SCHEMA = "conserva/text-experiment/1"
 DIGITS = 5
 """Significant digits that are kept."""
+
+
+class ExperimentResult(Stored):
+    """The base class of what an experiment found on one dataset."""
+
+    def to_json(self) -> str:
+        """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
+        return written(shortened(asdict(self)), self._schema, indent=None)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,11 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class TextResult:
+class TextResult(ExperimentResult):
     """All classifiers of one dataset together."""
+
+    _schema = "conserva/text-experiment/1"
+    _noun = "result of the text experiment"
 
     dataset: str
     title: str
@@ -56,20 +65,6 @@ class TextResult:
     def accuracy(self) -> float:
         """Return the mean test accuracy."""
         return sum(one.test_accuracy for one in self.trained) / len(self.trained)
-
-    def to_json(self) -> str:
-        """Return the result as JSON, numbers cut to the digits that are shown and a few more."""
-        return written(shortened(asdict(self)), SCHEMA, indent=None)
-
-    @classmethod
-    def from_json(cls, text: str) -> TextResult:
-        """Return the result that `to_json` wrote."""
-        return read(cls, text, SCHEMA, "result of the text experiment")
-
-    @classmethod
-    def load(cls, path: str | Path) -> TextResult:
-        """Read a result that was saved as JSON."""
-        return read(cls, loaded(path), SCHEMA, "result of the text experiment", f"path={str(path)!r}")
 
     def _flaws(self) -> Iterator[str]:
         yield from unnamed("dataset", self.dataset)  # pictures are named after it
