@@ -232,8 +232,8 @@ def test_options_are_named_in_the_method() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("random:sed=1", r"'sed=1' is no option of random. Its options, as they are: seed=0"),
-        ("gi:seed=1", r"'seed=1' is no option of gi. Its options, as they are: at=inputs, gamma=0.0"),
+        ("random:sed=1", r"'sed=1' is no option of random. Its options and their defaults: seed=0"),
+        ("gi:seed=1", r"'seed=1' is no option of gi. Its options and their defaults: at=inputs, gamma=0.0"),
         ("gi:at=words", "at=words is none of inputs, embeddings"),
         ("gi:gamma=little", "gamma=little is no finite number"),
         ("ah+ln:gamma=1e400", "gamma=1e400 is no finite number"),

@@ -1,7 +1,7 @@
 """The rules, and the named rule sets made of them.
 
 A rule says how one kind of operation is read. What the engine must know of a rule is an attribute of it, so that a new
-rule is one entry of `RULES`, and a new rule set one entry of `RULE_SETS`, which makes it a method at once.
+rule is one entry of `RULES`. A new rule set is one entry of `RULE_SETS`; every rule set is a method, too.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class RuleSet:
         for strength in ("epsilon", "gamma"):
             value = getattr(self, strength)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-                raise Error(f"{strength}={value!r} must be a positive number.")
+                raise Error(f"{strength}={value!r} must be a positive number: leave it out for LRP-0.")
         if self.activation.freezes and not self.norm.freezes:
             # A norm written out as pow, mean, rsqrt begins like an activation: only a frozen scale tells them apart.
             raise Error(
