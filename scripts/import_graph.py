@@ -3,8 +3,8 @@
     python scripts/import_graph.py docs/layers.svg                        # of this tree
     python scripts/import_graph.py before.svg --src /other/checkout/src   # of another one
 
-A part is a folder or a file in `src/conserva`. Parts stand above what they import. Those that import each other, directly
-or through others, are red.
+A part is a folder or a file in `src/conserva`. Parts stand above what they import. Those that import each other,
+directly or through others, are red.
 """
 
 from __future__ import annotations
