@@ -157,3 +157,13 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(flow.pickle, "dump", lambda jobs, to: to.write(b"no pickle"))
     with pytest.raises(conserva.Error, match="search for flows ended with 1"):
         attention_flow([np.ones((4, 4))] * 3, [0])
+
+
+def test_more_than_two_layers_need_igraph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "find_spec", lambda name: None)
+    with pytest.raises(conserva.Error, match=r"needs igraph: pip install 'conserva\[flow\]'"):
+        attention_flow(attention("dense", 3, 4), [0])
+    assert attention_flow(attention("dense", 2, 4), [0]).shape == (1, 4)
+    found = conserva.compare(conserva.load(), "a joy.", methods=["exact", "a-flow"])
+    assert found.methods == ("exact",)
+    assert "needs igraph" in found.refused["a-flow"]

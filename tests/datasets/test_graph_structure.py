@@ -246,3 +246,19 @@ def test_structure_is_made_of_arrays() -> None:
     assert isinstance(found, Structure)
     assert found.degrees.shape == (6,)
     assert found.distances.shape == (6, 6)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 7, 40])
+def test_distances_are_those_of_networkx(nodes: int) -> None:
+    import networkx as nx
+
+    from conserva.datasets.graph import _distances
+
+    rng = np.random.default_rng(nodes)
+    for _ in range(20):
+        drawn = nx.gnm_random_graph(nodes, int(rng.integers(0, 2 * nodes)), seed=int(rng.integers(2**31)))
+        pairs = np.array([*drawn.edges, *((b, a) for a, b in drawn.edges)], dtype=int).reshape(-1, 2)
+        found = _distances(pairs[rng.permutation(len(pairs))].T, nodes)
+        for start, lengths in nx.all_pairs_shortest_path_length(drawn):
+            expected = [lengths.get(end, np.inf) for end in range(nodes)]
+            assert found[start].tolist() == expected

@@ -43,7 +43,7 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 
 CORE = [canonicalize_name(one.name) for one in requirements()]
-EXTRAS = ("data", "figures", "geometric", "gguf", "graphs", "images", "test", "train", "lint", "bench")
+EXTRAS = ("data", "figures", "flow", "geometric", "gguf", "graphs", "images", "test", "train", "lint", "bench")
 
 
 # Weights

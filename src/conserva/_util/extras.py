@@ -10,6 +10,7 @@ EXTRAS = {
     "accelerate": "gguf",
     "datasets": "data",
     "gguf": "gguf",
+    "igraph": "flow",
     "matplotlib": "figures",
     "PIL": "images",
     "pyarrow": "data",

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,13 +55,13 @@ def _closed(matrices: list[np.ndarray], sources: list[int]) -> np.ndarray:
 
 def _searched(jobs: list[Job]) -> list[np.ndarray]:
     """Return the flows through three layers or more, searched for here or by several processes."""
+    if jobs and find_spec("igraph") is None:
+        raise NotApplicable("a-flow through three layers or more needs igraph: pip install 'conserva[flow]'.")
     count = cores()
     seconds = [len(s) * len(m[0]) * (len(m) - 2) * m[0].size * SECONDS_A_CAPACITY for m, s in jobs]
     if count == 1 or sum(seconds) < WORTH_SHARING:
-        try:
-            from .maxflow import searched_flow
-        except ImportError:
-            raise NotApplicable("a-flow through three layers or more needs igraph: pip install igraph.") from None
+        from .maxflow import searched_flow
+
         return [searched_flow(matrices, sources) for matrices, sources in jobs]
     units = [(i, source) for i, (_, sources) in enumerate(jobs) for source in sources]
     parts = [_grouped(units[core::count]) for core in range(min(count, len(units)))]

@@ -74,19 +74,32 @@ def structure(graph: Graph, max_distance: int = 19, max_hops: int = 5) -> Struct
 
     Of several shortest paths it takes the one that goes to the node with the lowest index at every step.
     """
-    import igraph  # here, since it brings matplotlib along
-
     if not 1 <= max_distance <= 254:
         raise Error(f"max_distance={max_distance} is out of range: give 1 to 254.")
     if max_hops < 1:
         raise Error(f"max_hops={max_hops} leaves no edge of a path: give 1 or more.")
-    source, target = graph.edges
-    once = source < target
-    exact = np.array(igraph.Graph(len(graph), graph.edges.T[once].tolist()).distances())
+    source, _ = graph.edges
+    exact = _distances(graph.edges, len(graph))
     distances = np.where(np.isinf(exact), max_distance + 1, np.minimum(exact, max_distance)).astype(np.uint8)
     degrees = np.bincount(source, minlength=len(graph))
     paths = None if graph.edge_ids is None else _paths(graph.edges, graph.edge_ids, exact, max_hops)
     return Structure(degrees, distances, paths)
+
+
+def _distances(edges: np.ndarray, count: int) -> np.ndarray:
+    """Return the edges on a shortest path from every node to every other, infinite where there is none."""
+    distances = np.full((count, count), np.inf)
+    np.fill_diagonal(distances, 0.0)
+    source, target = edges[:, np.argsort(edges[1], kind="stable")]
+    starts = np.flatnonzero(np.diff(target, prepend=-1))
+    reached, steps = distances == 0, 0
+    while len(starts) and reached.any():  # breadth-first from all nodes at once
+        steps += 1
+        found = np.zeros_like(reached)
+        found[:, target[starts]] = np.logical_or.reduceat(reached[:, source], starts, axis=1)
+        reached = found & np.isinf(distances)
+        distances[reached] = steps
+    return distances
 
 
 def _paths(edges: np.ndarray, ids: np.ndarray, exact: np.ndarray, hops: int) -> np.ndarray:
