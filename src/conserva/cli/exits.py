@@ -48,7 +48,7 @@ def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) 
     try:
         work()
         sys.stdout.flush()  # a full disk is noticed here, not when Python ends
-        if _Process.interrupted:  # a library has caught the interrupt and gone on, nobody knows with what
+        if _Process.interrupted:  # a library has caught the interrupt and gone on, perhaps with half of its work
             raise KeyboardInterrupt
         _Process.ending = True
         return DONE

@@ -56,7 +56,7 @@ def without(rows: Sequence[Row], unwanted: Container[str], compared: Callable[[s
 
 
 def contradictory(rows: Sequence[Row]) -> set[str]:
-    """Return the texts that have several labels: at most one is right, and nobody knows which."""
+    """Return the texts that have several labels: at most one is right, and it is unknown which."""
     first: dict[str, int] = {}
     return {text for text, label in rows if first.setdefault(text, label) != label}
 

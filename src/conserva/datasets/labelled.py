@@ -67,7 +67,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class _Table:
-    """Named columns of one length, each read when it is asked for: a file may hold many that nobody needs."""
+    """Named columns of one length, each read when it is first used: a file may hold many that are never used."""
 
     source: str
     names: list[str]

@@ -16,7 +16,7 @@ from typing import Any
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
-"""The signals whose handlers may raise: those of a user's keyboard, of time limits, of whoever ends the process."""
+"""The signals whose handlers may raise: interrupts from the keyboard, time limits, requests to end the process."""
 
 came: list[int] = []
 """The signals that came and wait."""

@@ -16,7 +16,7 @@ MANY = 8
 """From how many places on a gradient is summed over them first: of fewer, the sums would take the memory of all."""
 
 
-class Unbatchable(Exception):  # noqa: N818 - a finding: whoever asked goes on with one sample at a time
+class Unbatchable(Exception):  # noqa: N818 - not an error: the caller goes on with one sample at a time
     """Shapes do not tell which rows belong to which sample: the samples must be explained one at a time."""
 
 
@@ -126,7 +126,7 @@ class Books:
 
     def __init__(self, samples: int, batch_dim: int, owned: Container[int] = ()) -> None:
         self.samples, self.batch_dim = samples, batch_dim
-        self._owned = owned  # ids of parameters whose owner is known: of these nobody asks which module was at work
+        self._owned = owned  # ids of parameters whose module is known, whichever module uses them
         self.samples_moved = batch_dim != 0
         self.rows_shuffled = False
         self.in_doubt = samples > 1 and batch_dim != 0  # whether where the samples lie has to be checked

@@ -238,7 +238,7 @@ def host_memory() -> float:
 def _on_host(x: Tensor) -> Tensor:
     """Copy to the host, beside the computation where page-locked memory can be had."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise Error("What is moved to the host cannot be recorded.")  # said to whoever records, and gives up
+        raise Error("What is moved to the host cannot be recorded.")  # the recorder then gives up
     if x.nbytes > host_memory() - LEFT_TO_HOST:
         raise MemoryError(f"The host has no room left for {x.nbytes / 2**30:.1f} GiB from {x.device}.")
     try:

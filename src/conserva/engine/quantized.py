@@ -54,7 +54,7 @@ def biases_in_sight(modules: Iterable[nn.Module]) -> Iterator[None]:
         total: Tensor = product + bias
         return total.to(output.dtype)
 
-    # First of all hooks: whoever changes the output afterwards changes the bias too.
+    # Before all other hooks: those that change the output then change the bias, too.
     with hooked(after=[(layer, seen) for layer in packed_biases(modules)], prepend=True):
         yield
 

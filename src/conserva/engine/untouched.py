@@ -30,7 +30,7 @@ _MARK = "_output_capturing_hooks_installed"
 def untouched(model: nn.Module, modules: Mapping[str, nn.Module] | None = None) -> Iterator[None]:
     """Leave nothing behind on a model, or on the tensors that it keeps; an interrupt waits for a torch call to end.
 
-    Whoever has the model's modules by name at hand gives them.
+    `modules` are the model's modules by name, if the caller has them.
     """
     with Waiting(), erased(), _without_capturing_hooks(model, modules):
         yield
@@ -77,7 +77,7 @@ def _models(modules: Mapping[str, nn.Module]) -> list[nn.Module]:
 
 
 def _leave(mine: Sequence[nn.Module], capturing: Any) -> None:
-    """Remove the hooks of models that nobody is asking any more."""
+    """Remove the hooks of models that are no longer being explained."""
     done: dict[nn.Module, int] = {}
     for one in mine:
         asked = _asked[one]
@@ -89,7 +89,7 @@ def _leave(mine: Sequence[nn.Module], capturing: Any) -> None:
     if not done:
         return
     with capturing._hook_installation_lock:
-        for one in done:  # whoever asks from now on waits for the lock, and installs them again
+        for one in done:  # a thread that asks from now on waits for the lock, and installs them again
             del one.__dict__[_MARK]
         if _is_asked_elsewhere(done, capturing):
             for one in done:

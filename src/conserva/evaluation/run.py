@@ -81,7 +81,7 @@ def evaluate(
         How many random orders `random` is averaged over.
     reference
         Whether yardsticks are measured too: leave-one-out, which asks the model itself, and for superpixels and the
-        patches of grey images the order of their intensity, which asks nobody.
+        patches of grey images the order of their intensity, which needs no model.
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     out

@@ -40,7 +40,7 @@ def _weights(model: nn.Module) -> Mapping[str, Any]:
     found = model.state_dict()
     if not any(isinstance(one, Tensor) and one.is_meta for one in found.values()):
         return found
-    fetching = importlib.import_module("accelerate.utils.modeling")  # whoever has such a model has it from there
+    fetching = importlib.import_module("accelerate.utils.modeling")  # such models are made by accelerate
     return dict(fetching.get_state_dict_offloaded_model(model))
 
 

@@ -123,7 +123,7 @@ def encoded_prompt(
 
 
 def _is_an_end(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a tokenizer put a mark behind a text that nobody wrote."""
+    """Return whether a tokenizer appends a special token, such as an end-of-sequence token, to a text."""
     if ids[-1] not in tokenizer.all_special_ids:
         return False
     if tokenizer.is_fast:

@@ -282,5 +282,5 @@ def _fits_kernel(*tensors: Tensor) -> bool:
 
 
 def _keeper(context: Propagation) -> Keeper:
-    assert context.keeper is not None  # whoever fuses has asked
+    assert context.keeper is not None  # checked before a call is fused
     return context.keeper
