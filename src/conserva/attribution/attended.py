@@ -182,9 +182,9 @@ def _attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
 def _narrow(recorder: MapRecorder, number: Tensor, maps: Sequence[Map], written: frozenset[int]) -> dict[int, Tensor]:
     """Return the maps with one query alone whose place is known, and that place, samples x places.
 
-    A model may leave out of its last layer what the output does not depend on. With all attention cut off, the target then reaches one
-    place of the sequence by the skip connections, the one that the map was added to. Of several places it would not
-    be known which query is whose, and under a further layer places that did not look would count.
+    A model may leave out of its last layer what the output does not depend on. With all attention cut off, the target
+    then reaches one place of the sequence by the skip connections, the one that the map was added to. Of several places
+    it would not be known which query is whose, and under a further layer places that did not look would count.
     """
     below = {other for one in maps for other in one.query.written | one.key.written}
     found = {}

@@ -29,7 +29,7 @@ def forward(
     targets: Sequence[Target | Sequence[Target] | Tensor],
 ) -> tuple[Any, list[Tensor]]:
     """Run the model in the context; return its output, and the numbers of each target, finite and reached."""
-    # Classes in a tensor are read before the model is at work, not after: reading waits until the device has done all its work.
+    # Classes in a tensor are read before the model runs: reading them waits until the device has done all its work.
     wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
     opened, before = call.replaced(sources.open_inputs()), draws_now()
     try:
