@@ -222,8 +222,8 @@ BAD_LABELS = [
     (None, "labels=None: CLIPModel needs a list of the texts that it compares images with"),
     ([], r"labels=\[\]: CLIPModel needs a list"),
     ("a cat", "labels='a cat': CLIPModel needs a list"),
-    (["a cat", ""], "labels has '', which is no text"),
-    (["a cat", 3], "labels has 3, which is no text"),
+    (["a cat", ""], "labels has '', which is not a text"),
+    (["a cat", 3], "labels has 3, which is not a text"),
     (["a cat", "a cat"], "has some twice"),
     (
         ["a cat", "a small small small small small cat"],

@@ -47,5 +47,5 @@ def test_a_token_classifier_is_a_tagger(tmp_path: Path) -> None:
     assert {group for _, _, group in found} == {"PER"}
     with pytest.raises(Error, match="tagger='nowhere/at-all' could not be loaded"):
         tagger_of("nowhere/at-all")
-    with pytest.raises(Error, match="is no token classifier"):
+    with pytest.raises(Error, match="is not a token classifier"):
         tagger_of(source_of("sentiment"))

@@ -48,7 +48,7 @@ def test_the_command_keeps_everything(files: Path, capsys: pytest.CaptureFixture
     ("arguments", "says"),
     [
         (["--data", "no.txt"], "no.txt cannot be read: No such file"),
-        (["--data", "no.csv"], "'no.csv' is no file"),
+        (["--data", "no.csv"], "'no.csv' is not a file"),
         (["--data", "no.txt", "--split", "test"], "has no columns"),
         (["--data", "no.txt", "--tagger", "model"], "both name groups"),
     ],

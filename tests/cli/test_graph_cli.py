@@ -149,7 +149,7 @@ def test_evaluate_names_the_row_that_is_no_molecule(tmp_path: Path, capsys: pyte
     assert "'C(C' is no SMILES" in err
     path.write_text("smiles,label\nCCO,0\nCCN,1\n", encoding="utf-8")
     assert main(["evaluate", "--model", "mnist", "--data", str(path), "--methods", "gi"]) == 1
-    assert "'CCO' is no graph: mnist takes a graph or a 28 x 28 image" in capsys.readouterr().err
+    assert "'CCO' is not a graph: mnist takes a graph or a 28 x 28 image" in capsys.readouterr().err
 
 
 def test_audit_on_smiles(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,11 +180,11 @@ def test_audit_on_smiles(capsys: pytest.CaptureFixture[str]) -> None:
         (["compare", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads texts"]),
         (["compare", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts"]),
         (["explain", "--digit", "7", "--model", "bace"], ["'a drawn 7'", "bace takes ids", "for other graphs"]),
-        (["explain", "--smiles", "CCO", "--model", "mnist"], ["'CCO' is no graph: mnist takes"]),
-        (["explain", "a joy.", "--model", "mnist"], ["'a joy.' is no graph: mnist takes"]),
+        (["explain", "--smiles", "CCO", "--model", "mnist"], ["'CCO' is not a graph: mnist takes"]),
+        (["explain", "a joy.", "--model", "mnist"], ["'a joy.' is not a graph: mnist takes"]),
         (["explain", "a joy.", "--model", "bace"], ["smiles is 'a joy.'"]),
-        (["explain", "--digit", "77"], ["'77' is no digit: give 0 to 9"]),
-        (["explain", "--digit", "no-such.png"], ["'no-such.png' is no digit"]),
+        (["explain", "--digit", "77"], ["'77' is not a digit: give 0 to 9"]),
+        (["explain", "--digit", "no-such.png"], ["'no-such.png' is not a digit"]),
         (["explain", "--smiles", "CCO", "--target", "happy"], ["'inactive', 'active'"]),
         (["explain", "--smiles", "CCO", "--target", "2"], ["target=2 is out of range"]),
         (["audit", "--model", "bace"], ["bace reads molecules", "give SMILES, as --text CCO"]),

@@ -310,7 +310,7 @@ def test_half_written_file(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(conserva.Error) as message:
         whole.read("train", tmp_path)
-    refused(message, str(path), "no whole Parquet file")
+    refused(message, str(path), "not a whole Parquet file")
 
 
 # The table.

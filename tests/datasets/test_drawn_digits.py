@@ -144,7 +144,7 @@ def test_what_is_no_digit(given: str, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     with pytest.raises(conserva.Error) as caught:
         digit_graph(given)
-    assert str(caught.value).startswith(f"{given!r} is no digit: give 0 to 9")
+    assert str(caught.value).startswith(f"{given!r} is not a digit: give 0 to 9")
 
 
 def test_files_that_are_no_picture(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_files_that_are_no_picture(tmp_path: Path) -> None:
     (tmp_path / "empty.npy").touch()
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     for file in ("text.png", "cut.png", "empty.png", "text.npy", "empty.npy", "objects.npy"):
-        with pytest.raises(conserva.Error, match=f"{file}' is no picture"):
+        with pytest.raises(conserva.Error, match=f"{file}' is not a picture"):
             digit_graph(str(tmp_path / file))
 
 

@@ -163,7 +163,7 @@ def test_split_of_a_file(tmp_path: Path) -> None:
         "broken JSON line": ("a.jsonl", '{"text": "a"}\n\n{"text": \n', ["line 3", "no JSON"]),
         "JSON line that is no object": ("a.jsonl", '{"text": "a"}\n["b"]\n', ["line 2", "['b']", "object"]),
         "broken JSON": ("a.json", '[{"text": "a"},\n{"text" "b"}]', ["line 2", "no JSON"]),
-        "JSON that is no list": ("a.json", '{"data": []}', ["list of objects", ".jsonl"]),
+        "JSON that is not a list": ("a.json", '{"data": []}', ["list of objects", ".jsonl"]),
         "JSON list of strings": ("a.json", '["a"]', ["list of objects"]),
         "JSON too deep": ("a.json", "[" * 200_000, ["cannot be read"]),
         "Latin-1": ("a.csv", "text,label\na,1\ncaf\xe9,0\n".encode("latin-1"), ["not UTF-8", "line 3"]),
@@ -206,9 +206,9 @@ def test_what_is_neither_file_nor_dataset(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_path_is_never_a_dataset(tmp_path: Path) -> None:
-    with pytest.raises(conserva.Error, match="is no file"):
+    with pytest.raises(conserva.Error, match="is not a file"):
         read_labelled(tmp_path / "glue")
-    with pytest.raises(conserva.Error, match="is no file"):
+    with pytest.raises(conserva.Error, match="is not a file"):
         read_labelled(Path("glue"))
     with pytest.raises(conserva.Error, match="is a folder"):
         read_labelled(tmp_path)
@@ -223,7 +223,7 @@ def test_half_written_parquet(tmp_path: Path, part: float) -> None:
     path.write_bytes(whole[: max(4, int(part * len(whole)))])
     with pytest.raises(conserva.Error) as message:
         read_labelled(path)
-    refused(message, str(path), "no whole Parquet file")
+    refused(message, str(path), "not a whole Parquet file")
 
 
 def test_parquet_damaged_within(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_parquet_damaged_within(tmp_path: Path) -> None:
     path = parquet(tmp_path, {"text": [str(n) for n in range(1000)]})
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
-    with pytest.raises(conserva.Error, match="no whole Parquet file"):
+    with pytest.raises(conserva.Error, match="not a whole Parquet file"):
         read_labelled(path)
 
 

@@ -245,9 +245,9 @@ def test_files_that_are_refused(small: Path) -> None:
     write(small, ROWS, "smiles,label,fold,split_original")
     refused(lambda: bace("train", small), "the columns smiles, label and split", "'split'")
     path.write_bytes(path.read_bytes()[:-9])
-    refused(lambda: bace("train", small), str(path), "no whole .gz file")
+    refused(lambda: bace("train", small), str(path), "not a whole .gz file")
     path.write_text("smiles,label,split")
-    refused(lambda: bace("train", small), "no whole .gz file")
+    refused(lambda: bace("train", small), "not a whole .gz file")
     path.write_bytes(gzip.compress(b"smiles,label,split\n\xff,1,test"))
     refused(lambda: bace("train", small), "no CSV file")
 

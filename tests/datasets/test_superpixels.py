@@ -383,7 +383,7 @@ def test_files_that_are_refused(small: Path) -> None:
         path.write_bytes(gzip.compress(content))
         refused(lambda: digits("test", folder=small), str(path), says)
     path.write_bytes(gzip.compress(whole)[:-20])
-    refused(lambda: digits("test", folder=small), "no whole .gz file")
+    refused(lambda: digits("test", folder=small), "not a whole .gz file")
     path.write_bytes(gzip.compress(whole))
     labels = small / "mnist" / mnist.LABELS["test"].file
     labels.write_bytes(gzip.compress(gzip.decompress(labels.read_bytes())[:-1] + b"\0"))

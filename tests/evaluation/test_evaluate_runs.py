@@ -130,7 +130,7 @@ def test_damaged_and_foreign_journals_are_refused(tmp_path: Path) -> None:
     with pytest.raises(conserva.Error, match="its first line is damaged"):
         SampleJournal(tmp_path, {}, 1)
     path.write_bytes(b"[1, 2]\n")
-    with pytest.raises(conserva.Error, match="is no journal"):
+    with pytest.raises(conserva.Error, match="is not a journal"):
         SampleJournal(tmp_path, {}, 1)
 
 
@@ -255,7 +255,7 @@ def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, s
 
 
 def test_wrong_calls(task: conserva.Text) -> None:
-    with pytest.raises(conserva.Error, match="is no task"):
+    with pytest.raises(conserva.Error, match="is not a task"):
         conserva.evaluate("sentiment", TEXTS)  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="names none"):
         conserva.evaluate(task, TEXTS, [])

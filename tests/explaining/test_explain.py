@@ -215,7 +215,7 @@ def test_half_a_character_is_refused(task: conserva.Text) -> None:
 
 
 def test_text_that_is_no_text_is_refused(task: conserva.Text) -> None:
-    with pytest.raises(conserva.Error, match="7 is no string"):
+    with pytest.raises(conserva.Error, match="7 is not a string"):
         conserva.explain(task, [7])  # type: ignore[list-item]
 
 
@@ -279,11 +279,11 @@ def test_a_folder_and_a_model_in_memory(tmp_path: Path, task: conserva.Text) -> 
 
 
 def test_wrong_tasks_are_refused(task: conserva.Text) -> None:
-    with pytest.raises(conserva.Error, match=r"no torch\.nn\.Module"):
+    with pytest.raises(conserva.Error, match=r"not a torch\.nn\.Module"):
         conserva.Text("model", task.tokenizer)  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="no Hugging Face tokenizer"):
         conserva.Text(task.model, "tokenizer")  # type: ignore[arg-type]
-    with pytest.raises(conserva.Error, match="is no task"):
+    with pytest.raises(conserva.Error, match="is not a task"):
         conserva.explain(task.model, "a joy.")  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match=r"3 entries for 1 text"):
         conserva.explain(task, "a joy.", [0, 1, 0])

@@ -228,9 +228,9 @@ def test_a_generation_is_saved_and_read_again(task: Causal) -> None:
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no prompt": ({"prompt": ""}, "prompt='' is empty"),
-    "several prompts": ({"prompt": [PROMPT]}, "is no text and no chat"),
-    "empty continuation": ({"continuation": ""}, "continuation='' is no text"),
-    "no text": ({"continuation": 3}, "continuation=3 is no text"),
+    "several prompts": ({"prompt": [PROMPT]}, "is neither a text nor a chat"),
+    "empty continuation": ({"continuation": ""}, "continuation='' is not a text"),
+    "no text": ({"continuation": 3}, "continuation=3 is not a text"),
     "no tokens": ({"tokens": 0}, "tokens=0 writes nothing"),
     "too many tokens": (
         {"tokens": 60},

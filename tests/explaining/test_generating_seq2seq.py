@@ -140,7 +140,7 @@ def test_rule_sets_keep_their_options() -> None:
         ({"method": "exact:at=embeddings"}, "at the inputs"),
         ({"score": "margin"}, "score='margin'"),
         ({"continuation": ""}, "continuation='' is empty"),
-        ({"continuation": 7}, "continuation=7 is no string"),
+        ({"continuation": 7}, "continuation=7 is not a string"),
         ({"tokens": 0}, "tokens=0 writes nothing"),
         ({"prompt": ""}, "is empty"),
         ({"task": pieces()}, "writes nothing: use conserva.Causal"),

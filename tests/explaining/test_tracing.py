@@ -253,10 +253,10 @@ class NoLayers(nn.Module):
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "no task": (lambda: "bert", {}, "'bert' is no task"),
+    "no task": (lambda: "bert", {}, "'bert' is not a task"),
     "no rule set": (conserva.load, {"method": "rollout"}, "'rollout' gives no relevance .* needs a rule set"),
     "embeddings": (conserva.load, {"method": "ah+ln:at=embeddings"}, "at=embeddings.* begins at the inputs"),
-    "a list": (conserva.load, {"given": [SENTENCE, "dull"]}, r"given=\['has a lot.*a trace is of one input"),
+    "a list": (conserva.load, {"given": [SENTENCE, "dull"]}, r"given=\['has a lot.*a trace is of one"),
     "empty": (conserva.load, {"given": "  "}, "is empty"),
     "too long": (conserva.load, {"given": "fine " * 600}, "602 tokens.*takes 512.*truncate=True"),
     "unknown label": (conserva.load, {"target": "sad"}, "sad"),

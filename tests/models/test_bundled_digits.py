@@ -267,12 +267,12 @@ def test_evaluate_mnist(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["explain", "--model", "digits", "--digit", "77"], "'77' is no digit: give 0 to 9"),
+        (["explain", "--model", "digits", "--digit", "77"], "'77' is not a digit: give 0 to 9"),
         (["explain", "--model", "digits", "--smiles", "CCO"], "--smiles 'CCO': digits reads images"),
-        (["explain", "--image", "nowhere.png"], "image='nowhere.png' is no file"),
+        (["explain", "--image", "nowhere.png"], "image='nowhere.png' is not a file"),
         (["explain", "--image", "a.png", "--model", "sentiment"], "the bundled 'digits', or name a model of images"),
         (["explain", "--digit", "7", "--model", "sentiment"], "'mnist', or name a model of graphs or images"),
-        (["evaluate", "--model", "digits", "--data", "nowhere"], "data='nowhere' is no folder"),
+        (["evaluate", "--model", "digits", "--data", "nowhere"], "data='nowhere' is not a folder"),
         (["evaluate", "--model", "digits", "--data", "mnist", "--split", "train"], "--split 'train' says nothing"),
         (["explain", "--model", "digits", "--digit", "3", "--words"], "--words says nothing about an image"),
         (["audit", "digits"], "digits reads images, and there are none to audit it on: give files, as --text"),

@@ -133,7 +133,7 @@ def test_parts_of_distributed_checkpoints_are_not_read(model: Path) -> None:
 
 def test_a_model_that_is_no_folder(model: Path) -> None:
     for file in ("model.safetensors", "config.json"):
-        refused(lambda file=file: conserva.load(model / file), f"{file}' is no folder: name one")
+        refused(lambda file=file: conserva.load(model / file), f"{file}' is not a folder: name one")
 
 
 # Weights and configurations that do not fit.
@@ -268,7 +268,7 @@ def test_modules_lie_in_the_folder(tmp_path: Path) -> None:
         refused(lambda: conserva.load(folder), "modules.json has the path", "a folder of the model's own")
     for modules in ({}, [3], [{"path": "a"}], "a"):
         (folder / "modules.json").write_text(json.dumps(modules))
-        refused(lambda: conserva.load(folder), "modules.json is no list of modules")
+        refused(lambda: conserva.load(folder), "modules.json is not a list of modules")
 
 
 # Files that are none, or too large.
@@ -328,7 +328,7 @@ def test_a_picture_that_is_open_and_cut(tmp_path: Path) -> None:
 def test_an_archive_that_is_called_an_array(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.zeros((28, 28)))
     (tmp_path / "a.npz").rename(tmp_path / "a.npy")
-    refused(lambda: digit_graph(str(tmp_path / "a.npy")), "a.npy' is no picture")
+    refused(lambda: digit_graph(str(tmp_path / "a.npy")), "a.npy' is not a picture")
 
 
 @pytest.mark.parametrize("rate", [10**6, 2**30])

@@ -87,7 +87,7 @@ def test_what_is_released_stands_beside_its_definition() -> None:
         "LRP (AH), gamma .01": "LRP (AH)",
         "LRP (AH+LN), gamma .01": "LRP (AH+LN)",
     }
-    with pytest.raises(conserva.Error, match="no variant"):
+    with pytest.raises(conserva.Error, match="not a variant"):
         findings.definition_of(ROWS[0])
 
 

@@ -27,9 +27,9 @@ BAD_FILES = {
 }
 
 BAD_FOLDERS = {
-    "a file in its place": ("file", r"'.*file' is no folder\. Name another"),
-    "a file above it": ("file/one/two", r"'.*file' is no folder\. Name another"),
-    "a link to nothing": ("link", r"'.*link' is no folder"),
+    "a file in its place": ("file", r"'.*file' is not a folder\. Name another"),
+    "a file above it": ("file/one/two", r"'.*file' is not a folder\. Name another"),
+    "a link to nothing": ("link", r"'.*link' is not a folder"),
     "not to be written to": ("locked", r"'.*locked' may not be written to"),
     "not to be made": ("locked/one/two", r"'.*locked' may not be written to\. Name a folder of yours"),
 }
@@ -85,7 +85,7 @@ def test_a_file_may_be_written_again_and_its_ending_in_capitals(tmp_path: Path, 
 @pytest.mark.parametrize("kind", [Audit, Explanation, Generation, Trace])
 def test_a_file_that_cannot_be_read(tmp_path: Path, kind: Any) -> None:
     cases = ((tmp_path / "none.json", "cannot be read: No such file"), (tmp_path, "is a folder"))
-    for path, says in (*cases, ("/dev/zero", "not a regular file"), ("a\0b", "NUL"), ("\ud800", "no valid text")):
+    for path, says in (*cases, ("/dev/zero", "not a regular file"), ("a\0b", "NUL"), ("\ud800", "not valid text")):
         with pytest.raises(conserva.Error, match=says) as error:
             kind.load(path)
         assert f"path={str(path)!r}" in str(error.value)
@@ -207,7 +207,7 @@ def test_a_gap_that_is_no_share(
     given: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = refused(["audit", "--max-gap", given], capsys, monkeypatch)
-    assert f"--max-gap {given} is no share of an output: give 0 or more" in said
+    assert f"--max-gap {given} is not a share of an output: give 0 or more" in said
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def test_a_word_after_a_space_is_meant_where_tokens_tell() -> None:
         ("a ___.", r"has no \[MASK\]"),
         ("[MASK] and [MASK]", r"has 2 times \[MASK\]: write it once"),
         ("[MASK]", "nothing to explain"),
-        (7, "7 is no string"),
+        (7, "7 is not a string"),
         ("good " * 600 + "[MASK]", "603 tokens, the model takes 128"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_blank_that_was_cut_off_is_refused(task: Blanks) -> None:
 
 @pytest.mark.parametrize("target", ["unwatchably", "", "no such words", "film - unwatchably", 12000])
 def test_bad_targets_are_refused(task: Blanks, target: Any) -> None:
-    says = "'unwatchably' is no single token of bert, its pieces are 'un'" if "unwatch" in str(target) else "target="
+    says = "'unwatchably' is not a single token of bert, its pieces are 'un'" if "unwatch" in str(target) else "target="
     with pytest.raises(conserva.Error, match=says):
         conserva.explain(task, TEXT, target)
 

@@ -195,12 +195,12 @@ def test_a_token_that_looks_like_a_contrast_is_none() -> None:
 
 
 BAD_TARGETS = {
-    "several pieces": ("Marseille", "target='Marseille' is no single token; its pieces are 'M', 'a', "),
-    "nothing": ("", "target='' is no single token; its pieces are none"),
-    "half a contrast": (" Paris - Marseille", "target='Marseille' is no single token"),
+    "several pieces": ("Marseille", "target='Marseille' is not a single token; its pieces are 'M', 'a', "),
+    "nothing": ("", "target='' is not a single token; its pieces are none"),
+    "half a contrast": (" Paris - Marseille", "target='Marseille' is not a single token"),
     "half a character": (" \ud83d", "half a character, its number 2"),
     "out of range": (420, "target=420 is out of range"),
-    "no target": (1.5, "target=1.5 is no class index"),
+    "no target": (1.5, "target=1.5 is not a class index"),
 }
 
 
@@ -295,10 +295,10 @@ def test_templates_may_rewrite_messages(name: str) -> None:
 
 BAD_PROMPTS: dict[str, tuple[Any, str]] = {
     "empty": ("  ", "prompt='  ' is empty"),
-    "a number": ([3], "prompt=3 is no text and no chat"),
+    "a number": ([3], "prompt=3 is neither a text nor a chat"),
     "too long": ("Rome, " * 60, "tokens, the model takes 64: shorten it"),
-    "no content": ([{"role": "user"}], "{'role': 'user'} is no message"),
-    "parts": ([{"role": "user", "content": [{"type": "image"}]}], "is no message"),
+    "no content": ([{"role": "user"}], "{'role': 'user'} is not a message"),
+    "parts": ([{"role": "user", "content": [{"type": "image"}]}], "is not a message"),
     "half a character": ("Rome \ud83d", "half a character, its number 6"),
     "half a character in a chat": ([{"role": "user", "content": "\ud83d"}], "content='\\ud83d' holds half a character"),
     "empty chat": ([{"role": "user", "content": " "}], "is empty"),
@@ -336,11 +336,11 @@ def test_a_long_prompt_keeps_its_end(task: Causal) -> None:
 
 def test_only_language_models_are_taken() -> None:
     tokenizer = byte_tokenizer()
-    with pytest.raises(conserva.Error, match="is no torch"):
+    with pytest.raises(conserva.Error, match="is not a torch"):
         Causal("gpt2", tokenizer)  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="no Hugging Face tokenizer"):
         Causal(language_model(), None)  # type: ignore[arg-type]
-    with pytest.raises(conserva.Error, match="BertForSequenceClassification is no language model"):
+    with pytest.raises(conserva.Error, match="BertForSequenceClassification is not a language model"):
         conserva.explain(Causal(bert(vocab_size=420), tokenizer), PROMPT)
 
 

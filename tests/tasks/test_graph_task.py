@@ -243,7 +243,7 @@ def test_audit_takes_graphs() -> None:
         ("molecules", "F(F)F", ["'F(F)F'", "valence"]),
         ("molecules", "", ["no atom"]),
         ("molecules", "C" * 129, ["129 nodes", "takes 128", "max_nodes"]),
-        ("molecules", np.zeros((28, 28), np.uint8), ["no graph", "a SMILES"]),
+        ("molecules", np.zeros((28, 28), np.uint8), ["not a graph", "a SMILES"]),
         ("molecules", 7, ["7", "a SMILES"]),
         ("digits", "CCO", ["'CCO'", "28 x 28 image"]),
         ("digits", np.zeros((27, 28), np.uint8), ["(27, 28)"]),
@@ -267,7 +267,7 @@ def test_wrong_maskings_steps_and_models_are_refused() -> None:
     for steps in (0, -1, "all"):
         with pytest.raises(conserva.Error, match="steps="):
             conserva.evaluate(task, inputs, ["gi"], steps=steps)
-    with pytest.raises(conserva.Error, match="Linear is no conserva"):
+    with pytest.raises(conserva.Error, match="Linear is not conserva"):
         conserva.Graph(torch.nn.Linear(2, 2))
     for data in ([], 3, [1, 2]):
         with pytest.raises(conserva.Error, match="data"):
@@ -275,9 +275,9 @@ def test_wrong_maskings_steps_and_models_are_refused() -> None:
 
 
 def test_what_a_task_does_not_take_is_named() -> None:
-    with pytest.raises(conserva.Error, match=r"is no text that sentiment takes, and no list of them"):
+    with pytest.raises(conserva.Error, match=r"is neither one text as sentiment takes it nor a list of them"):
         conserva.explain(conserva.load(), molecule("CCO"))
-    with pytest.raises(conserva.Error, match=r"inputs=7 is no graph that molecules takes"):
+    with pytest.raises(conserva.Error, match=r"inputs=7 is neither one graph as molecules takes it"):
         conserva.explain(made("molecules")[0], 7)
     with pytest.raises(conserva.Error, match="²"):  # a digit, but no number
         conserva.explain(made("molecules")[0], "CCO", target="²")

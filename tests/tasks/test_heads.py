@@ -89,7 +89,7 @@ def test_a_head_without_weights_is_refused(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForTokenClassification"]}))
     assert BertConfig.from_pretrained(tmp_path).architectures == ["BertForTokenClassification"]
-    with pytest.raises(conserva.Error, match="is no token classifier: its file has no weights for classifier"):
+    with pytest.raises(conserva.Error, match="is not a token classifier: its file has no weights for classifier"):
         conserva.load(tmp_path)
 
 

@@ -150,8 +150,8 @@ FILES = {
     "cut": "one.png' cannot be read as an image",
     "empty": "one.png' cannot be read as an image",
     "frames": "'one.png' has 3 frames",
-    "folder": "one.png' is no file: give a path to an image file",
-    "missing": "one.png' is no file: give a path to an image file",
+    "folder": "one.png' is not a file: give a path to an image file",
+    "missing": "one.png' is not a file: give a path to an image file",
 }
 
 
@@ -162,16 +162,16 @@ def test_a_file_that_is_no_image_is_refused(task: Image, tmp_path: Path, kind: s
 
 
 BAD = [
-    ("", "image='' is no file"),
-    (np.zeros((0, 4), np.uint8), r"shape \(0, 4\) and type uint8 is no image"),
+    ("", "image='' is not a file"),
+    (np.zeros((0, 4), np.uint8), r"shape \(0, 4\) and type uint8 is not an image"),
     (np.zeros((4, 4, 4), np.uint8), r"shape \(4, 4, 4\).*height x width x 3"),
     (np.zeros((3, 32, 32, 1)), r"shape \(3, 32, 32, 1\)"),
-    (np.zeros((4, 4), np.int64), "type int64 is no image: give bytes"),
+    (np.zeros((4, 4), np.int64), "type int64 is not an image: give bytes"),
     (np.full((4, 4), 255.0), "numbers from 255 to 255: give them from 0 to 1"),
     (np.full((4, 4), np.nan), "numbers from nan to nan"),
     (torch.zeros(3, 32, 32), r"a tensor of shape \(3, 32, 32\): give a path .* conserva.relevance"),
-    (3, "inputs=3 is no image that tiny takes"),
-    ([3], "image=3 is no image: give a path"),
+    (3, "inputs=3 is neither one image as tiny takes it"),
+    ([3], "image=3 is not an image: give a path"),
     (Pictures.new("RGB", (0, 4)), "4 x 0 pixels"),
 ]
 
@@ -222,7 +222,7 @@ WRONG = [
     (lambda: Image(vit(), 3), "processor=3 is no Hugging Face image processor"),
     (lambda: Image(vit(), made(size={"height": 48, "width": 32})), "images of 48 x 32 pixels, .* takes 32 x 32"),
     (lambda: Image(vit(), made(image_mean=[0.5])), "could not prepare 'a blank image': mean must have 3"),
-    (lambda: Image(3), "model=3 is no torch.nn.Module"),  # type: ignore[arg-type]
+    (lambda: Image(3), "model=3 is not a torch.nn.Module"),  # type: ignore[arg-type]
     (lambda: Image(bare()), "names no patch_size and image_size"),
     (lambda: Image(vit(image_size=36)), "36 x 36 pixels do not fall into patches of 8 x 8"),
     (lambda: Image(vit(num_channels=2)), "takes images of 2 channels"),
@@ -259,7 +259,7 @@ def test_a_comparison_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
         processor().save_pretrained(tmp_path)
     found = load_image(str(tmp_path), {}, labels=["a cat", "a dog"])
     assert conserva.explain(found, noise(), "a dog").target == "a dog"
-    with pytest.raises(conserva.Error, match=r"is no image classifier: its file has no weights for .*labels=\[...\]"):
+    with pytest.raises(conserva.Error, match=r"not an image classifier: its file has no weights for .*labels=\[...\]"):
         load_image(str(tmp_path), {})
 
 
@@ -317,7 +317,7 @@ def test_data_that_is_none_is_refused(task: Image, tmp_path: Path) -> None:
     Pictures.fromarray(own_size()).save(tmp_path / "cat" / "two.PNG")
     with pytest.raises(conserva.Error, match="1 images of its own beside folders"):
         task.labelled(tmp_path)
-    with pytest.raises(conserva.Error, match="nowhere' is no folder"):
+    with pytest.raises(conserva.Error, match="nowhere' is not a folder"):
         task.labelled(tmp_path / "nowhere")
     with pytest.raises(conserva.Error, match=r"data=\[\] holds no images"):
         task.labelled([])

@@ -123,9 +123,9 @@ def test_question_and_context_are_sections(task: Question) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("a joy.", "'a joy.' is no pair of texts: give"),
-        (("who?", "a joy.", "x"), "is no pair of texts"),
-        (("who?", 7), "is no pair of texts"),
+        ("a joy.", "'a joy.' is not a pair of texts: give"),
+        (("who?", "a joy.", "x"), "is not a pair of texts"),
+        (("who?", 7), "is not a pair of texts"),
         (("", "a joy."), "question='' is empty"),
         (("who \ud83d?", "a joy."), "half a character"),
         (("who?", "  "), "context='  ' is empty"),

@@ -128,9 +128,9 @@ REFUSED = [
     ("", "is empty"),
     ("   ", "is empty"),
     (("", "a cat"), "is empty"),
-    (["a cat", 7], "7 is no text"),
-    ([("a cat", 7)], r"\('a cat', 7\) is no text"),
-    ({"a": 1}, "is no text"),
+    (["a cat", 7], "7 is not a text"),
+    ([("a cat", 7)], r"\('a cat', 7\) is not a text"),
+    ({"a": 1}, "is neither one text"),
     ("the cat " * 40, "82 tokens, the model takes 30"),
 ]
 
@@ -163,9 +163,9 @@ def test_a_target_of_several_pieces_lists_them() -> None:
 
 def test_other_models_are_refused() -> None:
     for model in (bert(), llama()):
-        with pytest.raises(conserva.Error, match=f"{type(model).__name__} is no encoder-decoder"):
+        with pytest.raises(conserva.Error, match=f"{type(model).__name__} is not an encoder-decoder"):
             Seq2Seq(model, pieces())
-    with pytest.raises(conserva.Error, match=r"model='t5' is no torch.nn.Module"):
+    with pytest.raises(conserva.Error, match=r"model='t5' is not a torch.nn.Module"):
         Seq2Seq("t5", pieces())
     with pytest.raises(conserva.Error, match="tokenizer=None"):
         Seq2Seq(t5(), None)

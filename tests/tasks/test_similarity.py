@@ -93,12 +93,12 @@ def test_other_methods(task: Similarity, method: str) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("a joy.", "'a joy.' is no pair of texts: give"),
-        (("a joy.",), "is no pair of texts"),
-        (("a joy.", "dull", "long"), "is no pair of texts"),
+        ("a joy.", "'a joy.' is not a pair of texts: give"),
+        (("a joy.",), "is not a pair of texts"),
+        (("a joy.", "dull", "long"), "is not a pair of texts"),
         (("a joy.", " "), "text=' ' is empty"),
         (("", "a joy."), "text='' is empty"),
-        (("a joy.", 7), "7 is no string"),
+        (("a joy.", 7), "7 is not a string"),
         (("a joy.", "good " * 600), "602 tokens, the model takes 128"),
     ],
 )
@@ -121,7 +121,7 @@ def test_what_else_is_refused(task: Similarity) -> None:
         conserva.explain(task, PAIR, method="a-last")
     with pytest.raises(conserva.Error, match="gives no states of its tokens"):
         conserva.explain(Similarity(conserva.load().model, tokenizer()), PAIR)
-    with pytest.raises(conserva.Error, match=r"no torch\.nn\.Module"):
+    with pytest.raises(conserva.Error, match=r"not a torch\.nn\.Module"):
         Similarity("model", tokenizer())  # type: ignore[arg-type]
     cut = conserva.explain(task, ("a joy.", "good " * 600), truncate=True)
     assert cut.sections == (("first", 5), ("second", 128))

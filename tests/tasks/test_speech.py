@@ -166,13 +166,13 @@ REFUSED: list[tuple[Any, str]] = [
     ((tone(1.5), RATE), r"1.5 s long, tiny takes 1.0 s"),
     ((tone(), 0), "rate=0"),
     ((tone(), None), "rate=None"),
-    ((tone(), "the cat"), "no recording"),
+    ((tone(), "the cat"), "not a recording"),
     ((np.zeros((2, 50)), RATE), r"\(2, 50\)"),
     ((np.zeros(50, np.int16), RATE), "int16"),
     ((np.full(50, np.nan), RATE), "has nan or inf: give numbers"),
     ("missing.wav", "'missing.wav' cannot be read"),
-    (7, "7 is no recording"),
-    ([7], "7 is no recording"),
+    (7, "7 is neither one recording"),
+    ([7], "7 is not a recording"),
 ]
 
 
@@ -185,7 +185,7 @@ def test_sound_that_cannot_be_explained_is_refused(given: Any, message: str) -> 
 @pytest.mark.parametrize("content", [b"", b"no sound at all", b"RIFF\x04\x00\x00\x00WAVE", bytes(range(256)) * 9])
 def test_a_file_that_is_no_audio_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.wav").write_bytes(content)
-    with pytest.raises(conserva.Error, match=r"a.wav' is no audio that can be read .*: give a WAV file"):
+    with pytest.raises(conserva.Error, match=r"a.wav' is not audio that can be read .*: give a WAV file"):
         conserva.explain(speech(), tmp_path / "a.wav")
     with pytest.raises(conserva.Error, match="0 s long"):
         conserva.explain(speech(), written(tmp_path / "empty.wav", np.zeros(0)))
@@ -203,7 +203,7 @@ def test_other_models_are_refused() -> None:
         Speech(t5(), extractor(), byte_level())
     with pytest.raises(conserva.Error, match="WhisperForConditionalGeneration reads input_features"):
         Seq2Seq(speech().network, byte_level())
-    with pytest.raises(conserva.Error, match="BertForSequenceClassification is no encoder-decoder"):
+    with pytest.raises(conserva.Error, match="BertForSequenceClassification is not an encoder-decoder"):
         Speech(bert(), extractor(), byte_level())
     with pytest.raises(conserva.Error, match="feature_extractor=NoneType"):
         Speech(speech().network, None, byte_level())

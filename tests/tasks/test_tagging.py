@@ -141,15 +141,15 @@ def test_a_text_without_such_a_word_says_how_to_choose() -> None:
         ("", "text='' is empty"),
         (("  ", "word"), "text='  ' is empty"),
         ((TEXT, ""), "word='' of the text 'an unwatchably.* is empty"),
-        ((TEXT, "horse"), "word='horse' is no word of the text beginning 'an unwatchably"),
-        ((TEXT, "a"), "word='a' is no word"),  # it stands only within others
-        ((TEXT, "fil"), "word='fil' is no word"),
+        ((TEXT, "horse"), "word='horse' is not a word of the text beginning 'an unwatchably"),
+        ((TEXT, "a"), "word='a' is not a word"),  # it stands only within others
+        ((TEXT, "fil"), "word='fil' is not a word"),
         ((TEXT, 7), "word=7: .* has words 0 to 6"),
         ((TEXT, -1), "word=-1"),
         ((TEXT, 1.5), "1.5.* is neither a text nor"),
         ((TEXT, True), "True.* is neither a text nor"),
         (7, "7 is neither a text nor"),
-        ((7, "film"), "7 is no string"),
+        ((7, "film"), "7 is not a string"),
         (("good " * 600, "good"), "602 tokens, the model takes 128"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_model_with_another_head_is_refused() -> None:
     other = Tokens(conserva.load().model, tokenizer())
     with pytest.raises(conserva.Error, match="gives no scores at every token"):
         conserva.explain(other, (TEXT, "film"))
-    with pytest.raises(conserva.Error, match=r"no torch\.nn\.Module"):
+    with pytest.raises(conserva.Error, match=r"not a torch\.nn\.Module"):
         Tokens("model", tokenizer())  # type: ignore[arg-type]
 
 
@@ -192,7 +192,7 @@ def test_evaluation_and_audit_take_words(task: Tokens) -> None:
     found = conserva.evaluate(task, data, ["exact"], protocol="paper", reference=False)
     assert found.samples == 2
     assert found.refused == {}
-    with pytest.raises(conserva.Error, match=r"data='file.csv' is no list of inputs"):
+    with pytest.raises(conserva.Error, match=r"data='file.csv' is not a list of inputs"):
         conserva.evaluate(task, "file.csv", ["exact"])
     with pytest.raises(conserva.Error, match="only some with a label"):
         conserva.evaluate(task, [((TEXT, "film"), "O"), "a joy."], ["exact"])

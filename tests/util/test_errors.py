@@ -133,7 +133,7 @@ def test_wrong_inputs(inputs, says: str) -> None:
 
 
 def test_wrong_model() -> None:
-    with refused("is no torch.nn.Module"):
+    with refused("is not a torch.nn.Module"):
         conserva.relevance(lambda x: x, torch.ones(1, 2), 0)
 
 

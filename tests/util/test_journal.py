@@ -312,7 +312,7 @@ def test_a_damaged_first_line_is_refused(written: Path, how: str) -> None:
 def test_a_file_that_is_no_journal_is_refused_and_stays(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    with pytest.raises(Error, match="is no journal of an evaluation"):
+    with pytest.raises(Error, match="is not a journal of an evaluation"):
         journal(path)
     assert path.read_bytes() == content
 

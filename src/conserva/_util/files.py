@@ -32,7 +32,7 @@ def reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     if isinstance(error, UnicodeError):
-        return "its name is no valid text"
+        return "its name is not valid text"
     return "its name holds a NUL character" if "null" in str(error) else str(error)
 
 
@@ -190,7 +190,7 @@ def check_folder(path: Path, given: str, needed: int = SPARE) -> None:
     _check_name(path, given)
     there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
     if not os.path.isdir(there):
-        raise Error(f"{given}: {str(there)!r} is no folder. Name another.")
+        raise Error(f"{given}: {str(there)!r} is not a folder. Name another.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise Error(f"{given}: {str(there)!r} may not be written to. Name a folder of yours.")
     check_space(there, given, needed)

@@ -72,7 +72,7 @@ class Journal:
                 is_begun = is_torn and line.startswith(b'{"settings"'[: len(line)])
                 if not is_begun and (found is None or _SETTINGS not in found):
                     raise Error(
-                        f"{self.path} is no journal of {what}, or its first line is damaged: delete it, or choose "
+                        f"{self.path} is not a journal of {what}, or its first line is damaged: delete it, or choose "
                         "another folder."
                     )
             end = place if is_torn else place + len(line)
@@ -143,7 +143,7 @@ def reading(path: Path, what: str) -> Iterator[Records]:
     with path.open("rb") as file:
         found = _verified(file.readline(), b"")
         if found is None or _SETTINGS not in found:
-            raise Error(f"{path} is no journal of {what}, or its first line is damaged: delete it and run again.")
+            raise Error(f"{path} is not a journal of {what}, or its first line is damaged: delete it and run again.")
         yield Records(file.fileno(), _key(found[_SETTINGS]), str(path))
 
 

@@ -85,7 +85,7 @@ def find(given: str) -> Method:
         option, equals, text = one.partition("=")
         if option not in defaults or not equals:
             there = ", ".join(f"{key}={value}" for key, value in defaults.items()) or "none"
-            raise Error(f"method={given!r}: {one!r} is no option of {name}. Its options and their defaults: {there}.")
+            raise Error(f"method={given!r}: {one!r} is not an option of {name}. Its options and defaults: {there}.")
         values[option] = _value(given, option, text, hints[option])
     changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
     rules = rules_with(name, values["gamma"]) if name in RULE_SETS else None
@@ -114,4 +114,4 @@ def _value(given: str, option: str, text: str, kind: Any) -> Any:
             raise ValueError
         return value
     except (ValueError, OverflowError):
-        raise Error(f"method={given!r}: {option}={text} is no {spoken}.") from None
+        raise Error(f"method={given!r}: {option}={text} is not a {spoken}.") from None

@@ -156,11 +156,11 @@ def bias(
 def _check(task: Task, level: float, swaps: int, seed: int) -> None:
     """Raise for what no study can be made of."""
     if not isinstance(task, Task):
-        raise Error(f"task={task!r} is no task: use conserva.load(...) or conserva.Text(model, tokenizer).")
+        raise Error(f"task={task!r} is not a task: use conserva.load(...) or conserva.Text(model, tokenizer).")
     if not isinstance(task, Text):
         raise Error(f"{task.name} reads {task.noun}s: words are looked for in texts, so give a text classifier.")
     if not 0 < level < 1:
-        raise Error(f"level={level!r} is no level of a test: give a number between 0 and 1, as 0.05.")
+        raise Error(f"level={level!r} is not a level of a test: give a number between 0 and 1, as 0.05.")
     if swaps < 0:
         raise Error(f"swaps={swaps} is below 0: give 0 for none.")
     if seed < 0:
@@ -178,12 +178,12 @@ def _contrast(task: Text, target: str | None) -> tuple[str, int, int]:
         named = {index: name for name, index in task.labels.items()}
         target = f"{named.get(1, '1')} - {named.get(0, '0')}"
     if not isinstance(target, str):
-        raise Error(f"target={target!r} is no contrast of two classes: give one as 'positive - negative'.")
+        raise Error(f"target={target!r} is not a contrast of two classes: give one as 'positive - negative'.")
     # What the contrast is of each class alone: 1 for its first, -1 for its second.
     signs = read_target(torch.eye(classes), target, task.labels, classes).tolist()
     if sorted(signs) != [-1.0, *[0.0] * (classes - 2), 1.0]:
         known = ", ".join(map(repr, task.labels))
-        raise Error(f"target={target!r} is no contrast of two classes: give one as 'a - b', of {known}.")
+        raise Error(f"target={target!r} is not a contrast of two classes: give one as 'a - b', of {known}.")
     return target, signs.index(1.0), signs.index(-1.0)
 
 

@@ -30,7 +30,7 @@ def tagger_of(name: str | Path) -> Tagger:
         tokenizer = part_of("AutoTokenizer", source, UNTRUSTED)
     named = getattr(model.config, "architectures", None) or ["TokenClassification"]
     if missing or not any("TokenClassification" in one for one in named):
-        raise Error(f"tagger={str(name)!r} is no token classifier: choose a model that labels words.")
+        raise Error(f"tagger={str(name)!r} is not a token classifier: choose a model that labels words.")
     if not tokenizer.is_fast:
         raise Error(f"tagger={str(name)!r} has a tokenizer that does not tell where words are: choose another.")
     longest = min(int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 512)))

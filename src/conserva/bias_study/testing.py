@@ -238,7 +238,7 @@ def _check(mentions: Sequence[Mention], level: float = 0.05, permutations: int =
         if not all(map(isfinite, (one.relevance, one.share, one.output))):
             raise Error(f"The mention of {one.entity!r} in text {one.text} has nan or inf: {one}.")
     if not 0 < level < 1:
-        raise Error(f"level={level!r} is no level of significance: choose one between 0 and 1, as 0.05.")
+        raise Error(f"level={level!r} is not a level of significance: choose one between 0 and 1, as 0.05.")
     if permutations < 1:
         raise Error(f"permutations={permutations!r} leaves nothing to compare with: choose at least 1.")
 

@@ -56,7 +56,7 @@ def _audit(given: argparse.Namespace) -> None:
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")
     if given.max_gap is not None and not given.max_gap >= 0:  # nan is neither
-        raise Error(f"--max-gap {given.max_gap:g} is no share of an output: give 0 or more, as 1e-3.")
+        raise Error(f"--max-gap {given.max_gap:g} is not a share of an output: give 0 or more, as 1e-3.")
     task = load(given.name or given.model or "sentiment")
     check_is_asked_in_text(task, given.text)
     target = target_of(given.target, task)

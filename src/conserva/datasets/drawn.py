@@ -90,7 +90,7 @@ def read_digit(given: str, folder: str | Path | None = None) -> Digit:
         return Digit(images[row], int(labels[row]), f"{file} {row}")
     path = expanded(given)
     if not os.path.isfile(path):
-        raise Error(f"{given!r} is no digit: give 0 to 9, an image of MNIST as test:12, or a file of 28 x 28 pixels.")
+        raise Error(f"{given!r} is not a digit: give 0 to 9, an image of MNIST such as test:12, or a 28 x 28 file.")
     return Digit(_image(path, given), None, path.name)
 
 
@@ -120,7 +120,7 @@ def _image(path: Path, given: str) -> np.ndarray:
         raise
     except Exception as error:  # whatever Pillow and numpy find
         reason = f"{type(error).__name__}: {error}"
-        raise Error(f"{str(path)!r} is no picture (.png) or array (.npy): {reason}") from None
+        raise Error(f"{str(path)!r} is not a picture (.png) or array (.npy): {reason}") from None
     grey = colours[:, :, 0]
     if mode not in _MODES or (colours[:, :, :3] != grey[:, :, None]).any() or (colours[:, :, 3] != 255).any():
         raise Error(f"{str(path)!r} has mode {mode!r}: a digit is white on black, give it in bytes of grey (mode 'L').")

@@ -29,7 +29,7 @@ def unzipped(file: str, folder: str | Path | None = None) -> tuple[Path, bytes]:
         content = gzip.GzipFile(fileobj=zipped).read(LARGEST_UNZIPPED + 1)
     except Exception as error:  # whatever gzip and zlib find
         reason = f"{type(error).__name__}: {error}"
-        raise Error(f"{str(path)!r} is no whole .gz file ({reason}): write or download it again.") from None
+        raise Error(f"{str(path)!r} is not a whole .gz file ({reason}): write or download it again.") from None
     if len(content) > LARGEST_UNZIPPED:
         raise Error(f"{str(path)!r} holds more than {LARGEST_UNZIPPED >> 20} MiB: get the file as published.")
     return path, content

@@ -237,7 +237,7 @@ def _check_ids(ids: np.ndarray, count: int, what: str) -> None:
     if ids.shape != (count,) or (ids.dtype.kind not in "iu" and ids.size):
         raise Error(f"{what} have the shape {ids.shape} in {ids.dtype}: give an integer for each of {count} edge(s).")
     if (ids < 1).any():
-        raise Error(f"{what} have {ids.min()}: they start at 1, since 0 is no edge.")
+        raise Error(f"{what} have {ids.min()}: they start at 1, since 0 means no edge.")
 
 
 def _check_batch(graphs: Sequence[Graph], structures: Sequence[Structure], kept: Sequence[object] | None) -> None:

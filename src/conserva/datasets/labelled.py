@@ -159,14 +159,14 @@ def _names_file(source: str | Path) -> bool:
         raise Error(f"{str(source)!r} cannot be read: {reason(error)}.") from None
     if ending in _READERS:
         if not there:
-            raise Error(f"{str(source)!r} is no file: check the path.")
+            raise Error(f"{str(source)!r} is not a file: check the path.")
         return True
     endings = ", ".join(_READERS)
     if there:
         raise Error(f"{str(source)!r} ends in {path.suffix!r}: only {endings} files can be read.")
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source) or _FILE_ENDING.fullmatch(ending):
         raise Error(
-            f"{str(source)!r} is no file, and not taken as the name of a Hugging Face dataset: "
+            f"{str(source)!r} is not a file, and not taken as the name of a Hugging Face dataset: "
             f"give a {endings} file, or name or name:configuration."
         )
     return False
@@ -301,17 +301,17 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except Exception as error:  # whatever Arrow finds
         found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        raise Error(f"{str(path)!r} is no whole Parquet file ({found}): write or download it again.") from None
+        raise Error(f"{str(path)!r} is not a whole Parquet file ({found}): write or download it again.") from None
 
 
 def _hub(source: str, split: str) -> _Table:
-    datasets = _extra("datasets", f"{source!r} is no file, and reading it as a Hugging Face dataset")
+    datasets = _extra("datasets", f"{source!r} is not a file, and reading it as a Hugging Face dataset")
     name, _, configuration = source.partition(":")
     try:
         dataset = datasets.load_dataset(name, configuration or None, split=split)
     except Exception as error:  # whatever the hub, the network or a dataset's own files raise
         said = " ".join(str(error).split())[:240]
-        raise Error(f"{source!r} is no file, and no Hugging Face dataset with split={split!r} ({said}).") from None
+        raise Error(f"{source!r} is neither a file nor a Hugging Face dataset with split={split!r} ({said}).") from None
     return _Table(source, list(dataset.column_names), len(dataset), lambda column: list(dataset[column]))
 
 

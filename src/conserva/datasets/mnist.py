@@ -70,7 +70,7 @@ def _content(idx: Idx, folder: str | Path | None) -> np.ndarray:
     start = 4 + 4 * len(idx.shape)
     expected = (idx.magic, *idx.shape)
     if len(content) < start:
-        raise Error(f"{str(path)!r} has {len(content)} bytes: it is no idx file.")
+        raise Error(f"{str(path)!r} has {len(content)} bytes: it is not an idx file.")
     found = tuple(int(number) for number in np.frombuffer(content[:start], ">i4"))
     if found != expected:
         raise Error(f"{str(path)!r} starts with the numbers {found}, not {expected}: get MNIST as published.")

@@ -66,7 +66,7 @@ _AUTO_ON_HOST = (Plan(AUTO, 0.5, math.inf), PLANS[RECOMPUTE])
 def plans(checkpoint: str, device: torch.device) -> tuple[Plan, ...]:
     """Return the plans to try one after the other."""
     if checkpoint not in CHOICES:
-        raise Error(f"checkpoint={checkpoint!r} is no plan for memory: choose one of {', '.join(map(repr, CHOICES))}.")
+        raise Error(f"checkpoint={checkpoint!r} is not a memory plan: choose one of {', '.join(map(repr, CHOICES))}.")
     if checkpoint != AUTO:
         return (PLANS[checkpoint],)
     return _AUTO_ON_CUDA if device.type == "cuda" else _AUTO_ON_HOST

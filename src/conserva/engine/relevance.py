@@ -124,7 +124,7 @@ def explained(
 ) -> Relevance | list[Relevance]:
     """Do what `relevance` does, by `replay` where it is given."""
     if not isinstance(model, nn.Module):
-        raise Error(f"model={model!r} is no torch.nn.Module.")
+        raise Error(f"model={model!r} is not a torch.nn.Module.")
     modules = census.modules_of(model)
     census.refuse_sealed(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)

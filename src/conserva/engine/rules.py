@@ -181,7 +181,7 @@ def rule_set(base: str | RuleSet = "gi", **changes: str | float) -> RuleSet:
     known = {*RULES, "epsilon", "gamma"}
     if unknown := sorted(set(changes) - known):
         raise Error(
-            f"{unknown[0]}={changes[unknown[0]]!r} is no part of a rule set: it has {', '.join(sorted(known))}."
+            f"{unknown[0]}={changes[unknown[0]]!r} is not a part of a rule set: it has {', '.join(sorted(known))}."
         )
     strengths = {"epsilon", "gamma"} & set(changes)
     if "linear" not in changes and len(strengths) == 1:
@@ -194,5 +194,5 @@ def rule_set(base: str | RuleSet = "gi", **changes: str | float) -> RuleSet:
 def _rule(kind: str, name: str | float) -> Rule:
     found = RULES[kind].get(name) if isinstance(name, str) else None
     if found is None:
-        raise Error(f"{kind}={name!r} is no rule for {kind}: choose one of {', '.join(map(repr, RULES[kind]))}.")
+        raise Error(f"{kind}={name!r} is not a rule for {kind}: choose one of {', '.join(map(repr, RULES[kind]))}.")
     return found

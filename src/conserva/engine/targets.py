@@ -121,7 +121,7 @@ def _place(shape: Sequence[int], target: Target) -> Place:
     if isinstance(target, bool) or not isinstance(target, (int, tuple)):
         if target is None:
             raise Error(f"The output of a sample has shape {tuple(shape)}: say which entry to explain, as a tuple.")
-        raise Error(f"target={target!r} is no class index, label, contrast 'a - b', index tuple or function.")
+        raise Error(f"target={target!r} is not a class index, label, contrast 'a - b', index tuple or function.")
     index = target if isinstance(target, tuple) else (target,)
     if len(index) != len(shape):
         raise Error(f"target={target!r} has {len(index)} index(es), but a sample's output has shape {tuple(shape)}.")

@@ -94,7 +94,7 @@ def evaluate(
         Called with the number of samples done, and of all.
     """
     if not isinstance(task, Task):
-        raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+        raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     if seed < 0:
         raise Error(f"seed={seed} is below 0: give 0 or more.")
     explained_at_once = budget(batch_tokens, task.model)

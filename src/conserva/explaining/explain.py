@@ -86,7 +86,7 @@ def explain(
         Called with the number of inputs done, after every batch.
     """
     if not isinstance(task, Task):
-        raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+        raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     with recorder_of(task.model) as recorder:
         found = explain_with(recorder, task, inputs, target, method, truncate, batch_tokens, progress)
     return found if isinstance(found, Explanation) else Explanations(tuple(found))
@@ -109,7 +109,7 @@ def explain_with(
     tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
     is_one = isinstance(inputs, tuple) or task.is_one(inputs)
     if not is_one and not isinstance(inputs, list):
-        raise Error(f"inputs={inputs!r:.60} is no {task.noun} that {task.name} takes, and no list of them.")
+        raise Error(f"inputs={inputs!r:.60} is neither one {task.noun} as {task.name} takes it nor a list of them.")
     many = [inputs] if is_one else list(inputs)
     if isinstance(target, list) and len(target) != len(many):
         raise Error(

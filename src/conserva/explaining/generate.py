@@ -98,7 +98,7 @@ def _given(task: Causal, encoded: EncodedPrompt, continuation: str) -> list[int]
     """Return the tokens of a continuation that was given."""
     if not isinstance(continuation, str) or not continuation:
         raise Error(
-            f"continuation={continuation!r} is no text: give what follows the prompt, or None to have it written."
+            f"continuation={continuation!r} is not a text: give what follows the prompt, or None to have it written."
         )
     found = task.vocabulary.following(encoded.text, continuation)
     if not found:

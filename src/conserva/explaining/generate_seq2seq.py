@@ -76,7 +76,7 @@ def _written(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, 
     if answer is None:
         return task.generated(read, tokens)
     if not isinstance(answer, str):
-        raise Error(f"continuation={answer!r} is no string: give a text, or None for what the model writes.")
+        raise Error(f"continuation={answer!r} is not a string: give a text, or None for what the model writes.")
     found = task.vocabulary.following(so_far, answer) if answer else []
     if not found:
         raise Error(f"continuation={answer!r} is empty: give a text, or None for what the model writes.")

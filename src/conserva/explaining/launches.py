@@ -165,7 +165,7 @@ def _checked(
 ) -> tuple[Tensor, Tensor]:
     """Return the scores of all features and of every class, and raise unless there are such."""
     if attribution.logits is None:
-        raise Error(f"{type(task.network).__name__} is no classifier: it gives no score for each class.")
+        raise Error(f"{type(task.network).__name__} is not a classifier: it gives no score for each class.")
     try:
         scores = task.joined(inputs, attribution.scores)
     except NotApplicable as error:

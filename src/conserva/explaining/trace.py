@@ -39,7 +39,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
         Whether a text longer than the model takes is cut; otherwise it is refused.
     """
     if not isinstance(task, Task):
-        raise Error(f"task={task!r} is no task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+        raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     found = find(task.method if method is None else method)
     rules = rules_of(found)
     if rules is None:
@@ -48,7 +48,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
             f"rule set, one of {', '.join(RULE_SETS)}."
         )
     if not task.is_one(given):
-        raise Error(f"given={given!r:.60} is no {task.noun} that {task.name} takes: a trace is of one input.")
+        raise Error(f"given={given!r:.60} is not one {task.noun} as {task.name} takes it: a trace is of one.")
     encoded = task.encode(given, truncate=truncate)
     target = plain(target)
     inputs, aim = task.batch([encoded]), task.aim(target, encoded)
@@ -58,7 +58,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
     result = relevance(task.model, inputs, [aim], rules=rules, at=places)
     logits, ledger = result.logits, result.ledger
     if logits is None or ledger is None:
-        raise Error(f"{type(task.network).__name__} is no classifier: it gives no score for each class.")
+        raise Error(f"{type(task.network).__name__} is not a classifier: it gives no score for each class.")
     joined = task.joined(inputs, {place: result.scores(place) for place in result.inputs})[0]
     rows = [columns.row(columns.entering, joined)]
     for stack, its in zip(stacks, columns.stacks, strict=True):

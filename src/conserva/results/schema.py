@@ -148,7 +148,7 @@ def _reader(hint: Any) -> Reader:
         return _mapping(*inner)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _of_dataclass(hint)
-    raise TypeError(f"{hint} is no type that can be read from JSON.")
+    raise TypeError(f"{hint} is not a type that can be read from JSON.")
 
 
 def _str(value: Any) -> str:

@@ -82,7 +82,7 @@ def _of_array(samples: np.ndarray, rate: Any) -> Audio:
         raise Error(f"{what} comes with rate={rate!r}: give how many samples make a second, as in (array, 16000).")
     if samples.ndim != 1 or samples.dtype.kind != "f":
         raise Error(
-            f"{what} and type {samples.dtype} is no recording: give one channel of numbers from -1 to 1, as floats."
+            f"{what} and type {samples.dtype} is not a recording: give one channel of numbers from -1 to 1, as floats."
         )
     if not np.isfinite(samples).all():
         raise Error(f"{what} has nan or inf: give numbers from -1 to 1.")
@@ -98,7 +98,7 @@ def _of_file(path: Path) -> Audio:
     except Exception as error:  # whatever is no such file
         reason = f"{type(error).__name__}: {error or 'it ends too soon'}"
         raise Error(
-            f"{str(path)!r} is no audio that can be read ({reason}): give a WAV file of whole numbers (PCM), or an "
+            f"{str(path)!r} is not audio that can be read ({reason}): give a WAV file of whole numbers (PCM), or an "
             "array and its rate, as in (array, 16000)."
         ) from None
     if width not in _FULL or rate < 1:

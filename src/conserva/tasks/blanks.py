@@ -86,7 +86,7 @@ class Blanks(TextAtPlace):
         if found is None:
             pieces = ", ".join(repr(self._token_texts[one]) for one in self.vocabulary.pieces(word)) or "none"
             raise Error(
-                f"target={word!r} is no single token of {self.name}, its pieces are {pieces}: choose another word."
+                f"target={word!r} is not a single token of {self.name}, its pieces are {pieces}: choose another word."
             )
         return found
 

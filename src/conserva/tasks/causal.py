@@ -46,7 +46,7 @@ class NextToken(Reading):
             )
         logits = getattr(output, "logits", None)
         if not isinstance(logits, Tensor) or logits.dim() != 3:
-            raise Error(f"{type(self.network).__name__} is no language model: it gives no score for each next token.")
+            raise Error(f"{type(self.network).__name__} is not a language model: it gives no score for each token.")
         if not scored:
             if logits.shape[1] != input_ids.shape[1]:
                 raise Error(
@@ -90,9 +90,9 @@ class Causal(Writer):
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
-            raise Error(f"model={model!r} is no torch.nn.Module.")
+            raise Error(f"model={model!r} is not a torch.nn.Module.")
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-            raise Error(f"model={type(model).__name__} has an encoder: it is no model that goes on from its prompt.")
+            raise Error(f"model={type(model).__name__} has an encoder: it is not a model that goes on from its prompt.")
         if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
             raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
         super().__init__(NextToken(model), name)

@@ -73,7 +73,7 @@ class Graph(Classifier):
 
         if not isinstance(model, Graphormer):
             raise Error(
-                f"model={type(model).__name__} is no conserva.models.Graphormer. For a graph Transformer of your own "
+                f"model={type(model).__name__} is not conserva's own Graphormer. For a graph Transformer of your own "
                 "use conserva.relevance, or conserva.integrations.geometric with PyTorch Geometric."
             )
         super().__init__(model, name, head)
@@ -147,7 +147,7 @@ class Graph(Classifier):
 
             return superpixels(given)
         takes = "a graph or a SMILES" if self.model.config.node_values is not None else "a graph or a 28 x 28 image"
-        raise Error(f"{given!r:.60} is no graph: {self.name} takes {takes}.")
+        raise Error(f"{given!r:.60} is not a graph: {self.name} takes {takes}.")
 
     def batch(self, encoded: Sequence[EncodedGraph]) -> dict[str, Tensor]:
         """Put graphs side by side, as tokens: what the features of nodes and their degrees add up to."""

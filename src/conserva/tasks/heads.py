@@ -84,7 +84,7 @@ def _sentences(model: Any, source: str, options: Mapping[str, Any], name: str) -
     """Return a sentence encoder with the pooling that its own files ask for; others are refused."""
     modules = json_of(source, MODULES)
     if not isinstance(modules, list) or not all(isinstance(one, dict) and "type" in one for one in modules):
-        raise Error(f"model={name!r}: {MODULES} is no list of modules with their types. Save the model again.")
+        raise Error(f"model={name!r}: {MODULES} is not a list of modules with their types. Save the model again.")
     kinds = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in modules}
     if wrong := [path for path in kinds.values() if not _FOLDER.fullmatch(path)]:
         raise Error(f"model={name!r}: {MODULES} has the path {wrong[0]!r}: it must be a folder of the model's own.")

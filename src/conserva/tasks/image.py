@@ -92,7 +92,7 @@ class Image(Classifier):
         head: str | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise Error(f"model={model!r} is no torch.nn.Module.")
+            raise Error(f"model={model!r} is not a torch.nn.Module.")
         shown, of_texts = name or type(model).__name__, hasattr(model, "get_text_features")
         size, channels = image_size(model, shown), channels_of(model, shown)
         self._pixels = Pixels(getattr(processor, "image_processor", processor), channels, size)
@@ -257,7 +257,7 @@ def load_image(
         model, missing = model_of(auto, source, options, config)
         if missing:
             raise Error(
-                f"model={shown!r} is no image classifier: its file has no weights for {', '.join(missing[:3])}. "
+                f"model={shown!r} is not an image classifier: its file has no weights for {', '.join(missing[:3])}. "
                 "Fine-tune it for classification first; one that compares images with texts needs labels=[...]."
             )
         return Image(model, processor, labels, shown, head=head)
@@ -271,7 +271,7 @@ def _checked(labels: Any, classes: int | None, name: str) -> list[str] | None:
         wanted = "names of its classes" if classes is not None else "the texts that it compares images with"
         raise Error(f"labels={labels!r}: {name} needs a list of {wanted}, as in ['a cat', 'a dog'].")
     if wrong := [one for one in labels if not isinstance(one, str) or not one.strip()]:
-        raise Error(f"labels has {wrong[0]!r}, which is no text.")
+        raise Error(f"labels has {wrong[0]!r}, which is not a text.")
     if len(set(labels)) < len(labels):
         raise Error(f"labels={list(labels)!r:.80} has some twice: give each once.")
     if classes is not None and len(labels) != classes:
@@ -301,7 +301,7 @@ def _folder(given: str | Path) -> Labelled:
     """Return the images of a folder: in a folder for each label, or without labels."""
     folder = expanded(given)
     if not os.path.isdir(folder):
-        raise Error(f"data={str(given)!r} is no folder: give one that has a folder of images for each label.")
+        raise Error(f"data={str(given)!r} is not a folder: give one that has a folder of images for each label.")
     try:
         alone, sorted_out = _images(folder), [(one, path) for one in sorted(folder.iterdir()) for path in _images(one)]
     except OSError as error:

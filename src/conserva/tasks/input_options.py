@@ -37,9 +37,9 @@ def inputs_of(task: Task, data: Any, takes: str) -> Labelled:
         return data
     wanted = f"give a list of {takes}, or of ({takes}, label)"
     if not isinstance(data, Sequence) or isinstance(data, str) or not data:
-        raise Error(f"data={data!r:.60} is no list of inputs: {wanted}.")
+        raise Error(f"data={data!r:.60} is not a list of inputs: {wanted}.")
     if all(map(task.is_one, data)):
         return Labelled(tuple(data), None, f"{task.noun}s")
     if all(isinstance(one, (tuple, list)) and len(one) == 2 and task.is_one(one[0]) for one in data):
         return Labelled(tuple(one for one, _ in data), tuple(label for _, label in data), f"{task.noun}s")
-    raise Error(f"data has entries that are no inputs of {task.name}, or only some with a label: {wanted}.")
+    raise Error(f"data has entries that are not inputs of {task.name}, or only some with a label: {wanted}.")

@@ -65,7 +65,7 @@ def load(
         if missing:
             noun = "graph classifier" if kind is None else kind.noun
             raise Error(
-                f"{given} is no {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
+                f"{given} is not a {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
             )
         if kind is None:
             return Graph(model, name=str(name), head=head)
@@ -100,7 +100,7 @@ def _advice(source: str) -> str:
         return "its files are damaged, or not those of one model. Save it with save_pretrained, or download it again."
     bundled = ", ".join(map(repr, BUNDLED_MODELS))
     return (
-        "it is no folder with config.json, model.safetensors and a tokenizer or processor, and the hub did not give "
+        "it is not a folder with config.json, model.safetensors and a tokenizer or processor, and the hub did not give "
         f"it. Bundled models are {bundled}."
     )
 
@@ -119,5 +119,5 @@ def source_of(name: str | Path) -> str:
             raise Error(f"{given} is a folder without config.json: save a model there with save_pretrained.")
         return str(path)
     if exists(path):
-        raise Error(f"{given} is no folder: name one with config.json, model.safetensors and a tokenizer or processor.")
+        raise Error(f"{given} is not a folder: name one with config.json, model.safetensors and a tokenizer.")
     return str(name)

@@ -91,8 +91,8 @@ def vision_config(network: nn.Module, name: str) -> Any:
     found = getattr(config, "vision_config", None) or config
     if getattr(found, "patch_size", None) is None or getattr(found, "image_size", None) is None:
         raise Error(
-            f"model={name}: its configuration names no patch_size and image_size, so it is no vision Transformer that "
-            "conserva.Image knows. conserva.relevance explains any model, given its own inputs."
+            f"model={name}: its configuration names no patch_size and image_size, so it is not a vision "
+            "Transformer that conserva.Image knows. conserva.relevance explains any model, given its own inputs."
         )
     return found
 

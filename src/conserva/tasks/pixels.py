@@ -65,14 +65,14 @@ def read_image(given: Any, channels: int) -> tuple[Image, str]:
             'to conserva.relevance(task.model, {"patches": task.model.grid.apart(pixels)}).'
         )
     else:
-        raise Error(f"image={given!r:.60} is no image: give {_TAKES}.")
+        raise Error(f"image={given!r:.60} is not an image: give {_TAKES}.")
     return _with_channels(_plain(image, name), name, channels), name
 
 
 def _from_file(given: str | Path) -> Image:
     path = expanded(given)
     if not str(given) or not os.path.isfile(path):
-        raise Error(f"image={str(given)!r} is no file: give {_TAKES}.")
+        raise Error(f"image={str(given)!r} is not a file: give {_TAKES}.")
     with _whole(str(given)), opened(path, f"image={str(given)!r}") as image:
         return _upright(image, path.name)
 
@@ -102,14 +102,14 @@ def _upright(image: Image, name: str) -> Image:
 def _from_array(given: np.ndarray) -> Image:
     shown = f"An array of shape {given.shape} and type {given.dtype}"
     if given.ndim not in (2, 3) or (given.ndim == 3 and given.shape[2] != 3) or not given.size:
-        raise Error(f"{shown} is no image: give height x width, or height x width x 3.")
+        raise Error(f"{shown} is not an image: give height x width, or height x width x 3.")
     if given.dtype.kind == "f":
         low, high = float(given.min()), float(given.max())
         if not 0 <= low <= high <= 1:  # nan is none of them
             raise Error(f"{shown} has numbers from {low:g} to {high:g}: give them from 0 to 1, or bytes (uint8).")
         given = np.round(given * 255).astype(np.uint8)
     elif given.dtype != np.uint8:
-        raise Error(f"{shown} is no image: give bytes (uint8), or numbers from 0 to 1.")
+        raise Error(f"{shown} is not an image: give bytes (uint8), or numbers from 0 to 1.")
     image: Image = pillow().Image.fromarray(np.ascontiguousarray(given))
     return image
 

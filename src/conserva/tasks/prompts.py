@@ -68,7 +68,7 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, given: Any) -> Prompt:
         return _chat(tokenizer, given)
     if not isinstance(given, str):
         raise Error(
-            f"prompt={given!r:.60} is no text and no chat: a chat is a list of {{'role': ..., 'content': ...}}."
+            f"prompt={given!r:.60} is neither a text nor a chat: a chat is a list of {{'role': ..., 'content': ...}}."
         )
     if not given.strip():
         raise Error(f"prompt={given!r} is empty: there is nothing to go on from.")
@@ -134,7 +134,7 @@ def _is_an_end(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spans: Se
 def _chat(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> Prompt:
     for one in messages:
         if set(one) != {"role", "content"} or not all(isinstance(part, str) for part in one.values()):
-            raise Error(f"{dict(one)!r:.80} is no message: it must be {{'role': ..., 'content': ...}}, both texts.")
+            raise Error(f"{dict(one)!r:.80} is not a message: it must be {{'role': ..., 'content': ...}}, both texts.")
         refuse_halves("content", one["content"])
     if not any(one["content"].strip() for one in messages):
         raise Error(f"prompt={list(messages)!r:.80} is empty: there is nothing to go on from.")

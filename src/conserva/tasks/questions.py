@@ -188,7 +188,7 @@ class Question(Text):
 
     def _pair(self, given: Any, truncate: bool) -> EncodedQuestion:
         if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(x, str) for x in given):
-            raise Error(f"{given!r:.60} is no pair of texts: give (question, context).")
+            raise Error(f"{given!r:.60} is not a pair of texts: give (question, context).")
         for what, text in zip(("question", "context"), given, strict=True):
             if not text.strip():
                 raise Error(f"{what}={text!r} is empty: give (question, context), both with words.")

@@ -136,7 +136,7 @@ class Seq2Seq(Writer):
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
-            raise Error(f"model={model!r} is no torch.nn.Module.")
+            raise Error(f"model={model!r} is not a torch.nn.Module.")
         if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
             raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
         self._refuse_others(model)
@@ -156,7 +156,7 @@ class Seq2Seq(Writer):
         head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
         if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or head is None:
             raise Error(
-                f"model={kind} is no encoder-decoder that writes tokens: load one with AutoModelForSeq2SeqLM, or "
+                f"model={kind} is not an encoder-decoder that writes tokens: load one with AutoModelForSeq2SeqLM, or "
                 "AutoModelForSpeechSeq2Seq for speech."
             )
         main = getattr(model, "main_input_name", None)
@@ -237,7 +237,7 @@ class Seq2Seq(Writer):
         source, answer = given if self.is_one(given) and not self.is_source(given) else (given, "")
         if not self.is_source(source):
             raise Error(
-                f"{given!r:.60} is no {self.noun} that {self.name} takes: give a {self.noun}, or a pair ({self.noun}, "
+                f"{given!r:.60} is not a {self.noun} for {self.name}: give a {self.noun}, or a pair ({self.noun}, "
                 "answer so far)."
             )
         tokens = self.vocabulary.pieces(answer) if answer else []

@@ -169,10 +169,10 @@ class Similarity(Task):
         """Turn pairs of texts into tokens, all in one call of the tokenizer."""
         for given in many:
             if not isinstance(given, (tuple, list)) or len(given) != 2:
-                raise Error(f"{given!r:.60} is no pair of texts: give (text, text).")
+                raise Error(f"{given!r:.60} is not a pair of texts: give (text, text).")
             for text in given:
                 if not isinstance(text, str):
-                    raise Error(f"text={text!r:.60} is no string: give (text, text).")
+                    raise Error(f"text={text!r:.60} is not a string: give (text, text).")
         each = self.text.encode_all([text for pair in many for text in pair], truncate=truncate)
         return [_pair(first, second) for first, second in zip(each[::2], each[1::2], strict=True)]
 

@@ -80,8 +80,8 @@ class Tokens(TextAtPlace):
             )
         if not places:
             raise Error(
-                f"word={word!r} is no word of the text beginning {one.text[:40]!r}, or was cut off with its end: write "
-                "it as it stands there, or give its number. Several texts come as a list."
+                f"word={word!r} is not a word of the text beginning {one.text[:40]!r}, or was cut off with its end: "
+                "write it as it stands there, or give its number. Several texts come as a list."
             )
         return places[0]
 

@@ -97,7 +97,7 @@ class Task(ABC):
 
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
-            raise Error(f"model={model!r} is no torch.nn.Module.")
+            raise Error(f"model={model!r} is not a torch.nn.Module.")
         refuse_training(model)
         self.model = model
         own = getattr(getattr(model, "config", None), "name_or_path", "")

@@ -149,7 +149,7 @@ class Text(Classifier):
         """Refuse what is neither a text nor, where the task takes them, a pair of texts."""
         if not self.is_one(text):
             if not isinstance(text, (tuple, list)):
-                raise Error(f"text={text!r} is no string.")
+                raise Error(f"text={text!r} is not a string.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"
             raise Error(f"text={text!r:.60}: {self.name} takes {takes}. Several inputs come as a list of them.")
         for one in text if isinstance(text, tuple) else (text,):

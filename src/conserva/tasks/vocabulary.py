@@ -76,7 +76,7 @@ class Vocabulary(Mapping[str, int]):
             return found
         shown = ", ".join(repr(self.text(one)) for one in self.pieces(text)) or "none"
         raise Error(
-            f"target={text!r} is no single token; its pieces are {shown}. Explain the whole answer with "
+            f"target={text!r} is not a single token; its pieces are {shown}. Explain the whole answer with "
             "conserva.generation(task, prompt, continuation=...), or give the first piece, or a token's id."
         )
 

@@ -49,7 +49,7 @@ def row_of_pictures(explanations: Sequence[Explanation]) -> str:
     """Return one input as SVG: first without colours, then as each method explains it, each on its own scale."""
     rows = _rows(explanations)
     if len(rows) != 1:
-        raise Error(f"{len(rows)} inputs, or targets, or models, are no single row: gallery() has a row for each.")
+        raise Error(f"{len(rows)} inputs, or targets, or models, are not a single row: gallery() has a row for each.")
     return gallery(explanations)
 
 

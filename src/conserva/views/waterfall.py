@@ -130,7 +130,7 @@ def norm_named(audit: Audit, module: str) -> Norm:
         if one.module == module:
             return one
     known = ", ".join(repr(one.module) for one in drawable) or "none: it was made without places"
-    raise Error(f"module={module!r} is no norm with places in this audit. It has {known}.")
+    raise Error(f"module={module!r} is not a norm with places in this audit. It has {known}.")
 
 
 def _of(audits: Sequence[Audit]) -> str:

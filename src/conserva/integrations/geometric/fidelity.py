@@ -81,7 +81,7 @@ def fidelity(
     takes_mask = "kept" in inspect.signature(explainer.model.forward).parameters
     removal = removal or ("mask" if takes_mask else "subgraph")
     if removal not in REMOVALS:
-        raise Error(f"removal={removal!r} is no way to take nodes away: choose one of {', '.join(REMOVALS)}.")
+        raise Error(f"removal={removal!r} is not a way to take nodes away: choose one of {', '.join(REMOVALS)}.")
     if removal == "mask" and not takes_mask:
         raise Error(f"removal='mask': {type(explainer.model).__name__} takes no argument `kept`. Take 'subgraph'.")
     rows = [_measured(explainer, one, top, removal) for one in each]

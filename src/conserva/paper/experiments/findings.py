@@ -79,7 +79,7 @@ def definition_of(row: Row) -> Row:
     for one in ROWS:
         if one.group == "paper" and row.method.startswith(f"{one.method}:"):
             return one
-    raise Error(f"{row.method!r} is no variant of a method of the paper.")
+    raise Error(f"{row.method!r} is not a variant of a method of the paper.")
 
 
 def share_of_random(evaluation: Evaluation, metric: str, method: str) -> float | None:
