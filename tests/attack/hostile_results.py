@@ -30,6 +30,7 @@ def poisoned(value: Any, rng: random.Random, keep: frozenset[str] = frozenset())
     """Return a hostile result, its harmless twin, and the texts in it; fields that are kept stay as they are."""
     texts: list[str] = []
     names: dict[str, str] = {}
+    by_harmless: dict[str, str] = {}
 
     def change(kind: str, old: str) -> str:
         if kind == "name" and old in names:
@@ -37,6 +38,8 @@ def poisoned(value: Any, rng: random.Random, keep: frozenset[str] = frozenset())
         new = rng.choice(BARE) if rng.random() < 0.15 else hostile_text(rng, surrogates=True)
         if kind == "name":
             new = names[old] = f"{new}#{len(names)}"
+        elif by_harmless.setdefault(harmless(new), new) != new:  # views leave out a sentence that they have shown
+            new = f"{new}{len(texts)}"
         texts.append(new)
         return new
 
