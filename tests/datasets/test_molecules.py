@@ -249,7 +249,7 @@ def test_files_that_are_refused(small: Path) -> None:
     path.write_text("smiles,label,split")
     refused(lambda: bace("train", small), "not a whole .gz file")
     path.write_bytes(gzip.compress(b"smiles,label,split\n\xff,1,test"))
-    refused(lambda: bace("train", small), "no CSV file")
+    refused(lambda: bace("train", small), "not a CSV file")
 
 
 # BACE as published.

@@ -109,7 +109,7 @@ class Attended:
         return next(iter(self.read.values()))
 
     def real(self, places: int) -> Tensor:
-        """Return which places are no pads, samples x places, as the inputs' own mask says."""
+        """Return which positions are not padding, samples x places, as the inputs' own mask says."""
         mask = self.call.kwargs.get("attention_mask")
         shape = (self.call.samples(), places)
         if isinstance(mask, Tensor) and tuple(mask.shape) == shape:

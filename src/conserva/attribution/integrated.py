@@ -97,7 +97,7 @@ def ig(
             grads = context.gradient(in_float32(numbers).sum(), list(path.leaves.values()))
             if start == 0:
                 outset = in_float32(numbers.detach())[:samples]
-            # At the baseline a deep model's gradient may be no number, and it is no part of the sum.
+            # At the baseline a deep model's gradient may be nan, and it is not a part of the sum.
             skipped = 1 if start == 0 else 0
             each = torch.tensor([weight for _, weight in part[skipped:]])
             for name, grad in zip(path.leaves, grads, strict=True):

@@ -78,7 +78,7 @@ def _after(found: list[NormRecord]) -> Any:
     def leave(module: nn.Module, args: Any, out: Any) -> None:
         record = next((one for one in reversed(found) if one.module is module and one.entering is None), None)
         if record is None or not live(out) or out.shape[:-1] != record.share.shape or out.shape != args[0].shape:
-            return  # what gives a scale alone is no norm
+            return  # a call that returns a scale alone is not a norm
         value, bias = in_float32(out.detach()), getattr(module, "bias", None)
 
         def entered(grad: Tensor) -> None:

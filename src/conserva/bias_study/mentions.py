@@ -2,7 +2,7 @@
 
 A mention is a whole word: no letter, digit or underscore touches it, nor does a hyphen or apostrophe that ties it to
 another word. So "jean-luc" does not mention "jean", unless "jean-luc" is listed, "don't" does not mention "don", and
-"d'angelo" not "angelo". What English ties to a name is no part of it: "eastwood's", "eastwood 's", "james'" and
+"d'angelo" not "angelo". A possessive is not a part of the name: "eastwood's", "eastwood 's", "james'" and
 "john'll" mention eastwood, james and john. Between the words of a phrase any white space may stand. Where mentions
 would overlap, the longest counts.
 

@@ -218,8 +218,8 @@ def benjamini_hochberg(ps: Sequence[float]) -> list[float]:
 def fisher_p(a: int, b: int, c: int, d: int) -> float:
     """Return the p value of Fisher's exact test of the table (a b; c d), two sides.
 
-    It is the probability of all tables with the same margins that are no likelier than this one. The likelihoods
-    come from the quotients of neighbours, as logarithms, so that thousands of texts are no trouble.
+    It is the probability of all tables with the same margins that are at most as likely as this one. The likelihoods
+    come from the quotients of neighbours, as logarithms, so that thousands of texts cause no overflow.
     """
     row, other, column = a + b, c + d, a + c
     least, most = max(0, column - other), min(row, column)

@@ -66,7 +66,7 @@ class Dataset:
     validation: Split
     test: Split
     compared: Callable[[str], str] | None = str
-    """How texts are compared to keep train apart from the other splits; None where repeats are no fault."""
+    """How texts are compared to keep train apart from the other splits; None where repeats are allowed."""
     held_out: int = 0
     """How many rows of each class are held out of train, where no validation split was published."""
 

@@ -18,11 +18,11 @@ class Graph:
     """An undirected graph: every edge stands in both directions, none twice, and none from a node to itself."""
 
     nodes: np.ndarray
-    """Features, nodes x features: ids into one table that all features share, where 0 is no value, or numbers."""
+    """Features, nodes x features: ids into one table that all features share, where 0 means no value, or numbers."""
     edges: np.ndarray
     """Where each edge starts and where it ends, 2 x edges."""
     edge_ids: np.ndarray | None = None
-    """The id of each edge, from 1: 0 is no edge."""
+    """The id of each edge, from 1: 0 means no edge."""
     label: int | None = None
     name: str = ""
     names: tuple[str, ...] = ()

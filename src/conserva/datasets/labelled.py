@@ -33,7 +33,7 @@ HUB_SPLIT = "validation"
 """The split of a Hugging Face dataset that is read when none is given."""
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:\w[\w.,+-]*)?")
-_FILE_ENDING = re.compile(r"\.[A-Za-z]\w*")  # a dataset's name may end in a version: `name-1.0` is no file
+_FILE_ENDING = re.compile(r"\.[A-Za-z]\w*")  # a dataset's name may end in a version: `name-1.0` is not a file
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _LINE_END = re.compile(r"\r\n|\r|\n")  # not str.splitlines: texts may hold U+0085 or U+2028
 _QUOTED = re.compile(r'"([^"]|"")*"')
@@ -264,7 +264,7 @@ def _parsed(path: Path, content: str, first_line: int) -> object:
         return json.loads(content)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
-        raise Error(f"{str(path)!r}, line {line} is no JSON: {error.msg}, column {error.colno}.") from None
+        raise Error(f"{str(path)!r}, line {line} is not JSON: {error.msg}, column {error.colno}.") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or lists in lists without end
         raise Error(f"{str(path)!r}, line {first_line} or after cannot be read: {error}.") from None
 

@@ -157,8 +157,8 @@ def _rows(folder: str | Path | None) -> list[tuple[str, int, str]]:
     try:
         table = csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True)
         rows = [(row["smiles"], row["label"], row["split"]) for row in table]
-    except Exception as error:  # whatever is no such table
-        raise Error(f"{str(path)!r} is no CSV file with the columns smiles, label and split ({error!r}).") from None
+    except Exception as error:  # a damaged table can raise many kinds of errors
+        raise Error(f"{str(path)!r} is not a CSV file with the columns smiles, label and split ({error!r}).") from None
     found = Counter((split, label) for _, label, split in rows)
     expected = Counter({(split, str(label)): counts[label] for split, counts in _COUNTS.items() for label in (0, 1)})
     if found != expected:

@@ -256,7 +256,7 @@ def _read(path: Path, key: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             found, rows, maps = str(file["key"]), file["rows"], file["maps"]
-    # Whatever a file that is no such archive leads to: numpy opens even a lone array under this name.
+    # A file that is not such an archive raises many kinds of errors: numpy even opens a single array under this name.
     except Exception:
         return none
     whole = maps.shape == (len(rows), 28, 28) and maps.dtype == np.uint8 and rows.dtype.kind == "i" and rows.ndim == 1

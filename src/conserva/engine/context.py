@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Propagation(TorchFunctionMode):
     """A rule set at work on every torch call of this thread, from `with` to its end.
 
-    Parameters are constants inside: only tensors that require a gradient and are no parameters carry relevance.
+    Parameters are constants inside: only tensors that require a gradient and are not parameters carry relevance.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Leaves of the autograd graph that are not explained: tensors that require a gradient and are no parameters."""
+"""Leaves of the autograd graph that are not explained: tensors that require a gradient and are not parameters."""
 
 from __future__ import annotations
 

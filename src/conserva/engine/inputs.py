@@ -52,7 +52,7 @@ class Inputs:
         return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
 
     def features(self) -> dict[str, Tensor]:
-        """Return what is to be explained: token ids, and numbers that are no mask.
+        """Return what is to be explained: token ids, and numbers that are not a mask.
 
         Of arguments without a name these are the first, and all numbers; ids by name are those called `input_ids` or
         the model's main input. If there are none, the candidates are meant.

@@ -79,7 +79,7 @@ class MethodResult:
     curves: Mapping[str, Curve]
     """`activation`, `pruning` and `pruning_probability`."""
     reference: bool = False
-    """Whether the row is no method of explanation but a yardstick: leave-one-out, or the intensity of pixels."""
+    """Whether the row is a reference, not a method: leave-one-out, or the intensity of pixels."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def generation(
     score
         What is explained: "logit", the score of each token, or "log-probability". Under `exact` the books of logits
         close; those of a log-probability leave minus the entropy of all tokens that might have come, exactly: that much
-        of it is no one's share, since log p = z - log(sum of exp z) is not proportional to the scores z.
+        of it cannot be assigned to a token, since log p = z - log(sum of exp z) is not proportional to the scores z.
     truncate
         Whether a prompt longer than the model takes is cut; otherwise it is refused.
     progress

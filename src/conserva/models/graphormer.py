@@ -40,7 +40,7 @@ class GraphormerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     hidden_dropout_prob: float = 0.1
     attention_dropout_prob: float = 0.0
     node_values: int | None = None
-    """Rows of the one table that all categorical features of a node share, each with its own ids; 0 is no value."""
+    """Rows of the one table that all categorical features of a node share, each with its own ids; 0 means no value."""
     node_features: int | None = None
     """How many numbers a node has."""
     max_nodes: int = 128
@@ -50,7 +50,7 @@ class GraphormerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     max_distance: int = 19
     """The longest distance with a bias of its own. The one above it, max_distance + 1, says that there is no path."""
     edge_values: int | None = None
-    """Rows of the table of edges, of which 0 is no edge. None: edges have no types, and `paths` are not looked at."""
+    """Rows of the table of edges, of which 0 means no edge. None: edges have no types, and `paths` are not used."""
     max_hops: int = 5
     """How many edges of a path count, from its beginning."""
     pre_norm: bool = True

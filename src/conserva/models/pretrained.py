@@ -153,7 +153,7 @@ def json_of(source: str, file: str) -> Any:
     try:
         return json.loads(read_text(path, file, LARGEST_SETTINGS))
     except (ValueError, RecursionError) as error:
-        raise Error(f"{file} is no JSON ({str(error)[:80]}): save the model again, or download it again.") from None
+        raise Error(f"{file} is not JSON ({str(error)[:80]}): save the model again, or download it again.") from None
 
 
 # What is refused.
@@ -215,7 +215,7 @@ def _shards(path: Path) -> list[str]:
     try:
         index = json.loads(read_text(path, path.name, LARGEST_SETTINGS))
     except (ValueError, RecursionError) as error:
-        raise Error(f"{path.name} is no JSON ({str(error)[:80]}): save the model again.") from None
+        raise Error(f"{path.name} is not JSON ({str(error)[:80]}): save the model again.") from None
     weights = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weights, dict) or not weights or not isinstance(index.get("metadata"), dict):
         raise Error(f"{path.name} has no weight_map and metadata: save the model again with save_pretrained.")
@@ -239,5 +239,5 @@ def _gguf(path: Path) -> tuple[int, int]:
     with path.open("rb") as file:
         head = file.read(24)
     if len(head) < 24 or head[:4] != b"GGUF":
-        raise Error("it is no GGUF file: download it again.")
+        raise Error("it is not a GGUF file: download it again.")
     return struct.unpack("<Q", head[8:16])[0], path.stat().st_size

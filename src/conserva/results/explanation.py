@@ -75,7 +75,7 @@ class Explanation(Result):
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     picture: Mapping[str, Any] | None = None
-    """What the features are drawn on, if they are no words: `kind` "molecule" with its `smiles`, where feature i is of
+    """What the features are drawn on, if they are not words: `kind` "molecule" with its `smiles`, where feature i is of
     the atom words[i]; "superpixels" with an `image` (bytes, rows of pixels) and the `regions` of its pixels; "image"
     with an `image` (a PNG in base64) and the `grid` of its patches, rows and columns."""
     sections: tuple[tuple[str, Count], ...] = ()

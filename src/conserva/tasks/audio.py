@@ -95,7 +95,7 @@ def _of_file(path: Path) -> Audio:
         with wave.open(io.BytesIO(whole), "rb") as file:
             rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
             content = file.readframes(file.getnframes())
-    except Exception as error:  # whatever is no such file
+    except Exception as error:  # of a file that is not audio, each reader raises errors of its own
         reason = f"{type(error).__name__}: {error or 'it ends too soon'}"
         raise Error(
             f"{str(path)!r} is not audio that can be read ({reason}): give a WAV file of whole numbers (PCM), or an "

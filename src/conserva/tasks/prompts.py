@@ -77,11 +77,11 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, given: Any) -> Prompt:
 
 
 _SPACES = ("Ġ", "▁")
-"""How tokenizers write a space where a token is no whole character, and so is shown as they write it."""
+"""How tokenizers write a space where a token is only a part of a character, which is shown as they write it."""
 
 
 def words_of(texts: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
-    """Return the word of each token: a word begins after white space, and what is no one's word has none."""
+    """Return the word of each token: a word begins after white space, and special tokens have none."""
     words: list[int | None] = []
     word, begins = -1, True
     for text, is_special in zip(texts, special, strict=True):

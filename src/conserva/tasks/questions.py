@@ -37,7 +37,7 @@ MOST_PLACES = 4096
 """How many tokens an input has at most: spans are classes, of which there must be a number."""
 
 _NEVER = -1e4
-"""The score of what is no answer: outside the context, or with its end before its start."""
+"""The score of spans that are not answers: outside the context, or with its end before its start."""
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,6 @@ def _overlapping(one: EncodedText, start: int, end: int) -> list[int]:
 
 
 def whole(word: str) -> str:
-    """Return the pattern of a word that is no part of a longer one; signs may touch a word."""
+    """Return the pattern of a word that is not a part of a longer one; punctuation may touch a word."""
     before, after = (r"\b" if re.match(r"\w", end) else "" for end in (word[0], word[-1]))
     return before + re.escape(word) + after

@@ -16,7 +16,7 @@ _BEFORE = "a"
 """What stands before a token while its text is found: many tokenizers drop the space at the beginning of a text."""
 
 _NO_CHARACTER = "\ufffd"
-"""What tokenizers write for bytes that are no whole character."""
+"""What tokenizers write for bytes that are only a part of a character."""
 
 
 class Vocabulary(Mapping[str, int]):
@@ -32,7 +32,7 @@ class Vocabulary(Mapping[str, int]):
         self._before = self.pieces(_BEFORE)
 
     def text(self, token: int) -> str:
-        """Return what a token adds to a text; of one that is no whole character, the token itself."""
+        """Return what a token adds to a text; of a token that is only a part of a character, the token itself."""
         if token not in self._texts:
             alone, both = self._decoded(self._before), self._decoded([*self._before, token])
             own = both.removeprefix(alone)

@@ -61,7 +61,7 @@ MEANINGS = {
     "constants. Below 0 more leaves than enters: relevance is counted twice. All leaks together are the gap.",
     "size": "The leak of each sample without its sign, averaged: where leaks of different samples cancel, this does "
     "not.",
-    "constants": "Biases, positions and whatever else is added that is no input.",
+    "constants": "Biases, positions, and everything else that the model adds and that is not an input.",
     "gi": "Gradient x Input: every operation is differentiated.",
     "ah, ln, ah+ln": "The rules of Ali et al. (2022): attention probabilities (ah) and the scales of norms (ln) are "
     "taken as constants. Activations are differentiated, and leak.",

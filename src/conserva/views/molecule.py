@@ -70,7 +70,7 @@ def _skeleton(
             "or save the explanation as JSON and draw it elsewhere."
         ) from None
 
-    # Hydrogens that RDKit would add to show the sense of a stereo centre are no atoms of the explanation.
+    # Hydrogens that RDKit would add to show the sense of a stereo centre are not atoms of the explanation.
     prepared: Any = rdMolDraw2D.PrepareMolForDrawing(molecule, addChiralHs=False)
     rdDepictor.StraightenDepiction(prepared)
     drawer: Any = rdMolDraw2D.MolDraw2DSVG(*size)

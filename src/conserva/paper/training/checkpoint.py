@@ -39,7 +39,7 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
     with undamaged(path):
         with safe_open(path, "pt") as file:
             metadata = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
         described = metadata[_STATE]
         if metadata[_CHECKSUM] != _checksum(described, tensors):
             raise ValueError("its checksum is another")

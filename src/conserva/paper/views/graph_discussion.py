@@ -23,7 +23,7 @@ KEPT = 0.8
 """A rank correlation from which on an order is called kept."""
 
 ROUNDING = 1e-9
-"""A gap that is no more than this share of the logit is rounding, in float64."""
+"""A gap of at most this share of the logit is rounding, in float64."""
 
 DISCUSSED = tuple(row for row in GRAPH_ROWS if row.group != "yardstick")
 
