@@ -75,9 +75,9 @@ def test_an_interrupted_start_says_so_in_one_line() -> None:
             said = f"exit code {process.returncode}, {err.decode()!r}"
             if process.returncode == 0:
                 assert not err, said
-            elif b"conserva" in err:
+            elif b"conserva" in err and b"_get_module_details" not in err:
                 assert err == b"conserva: interrupted\n", said
                 assert process.returncode in (130, -2), said  # Python may end itself by the signal: 130 to a shell
-            else:  # before Python has come to anything of ours
+            else:  # Python was still looking for the module that handles interrupts
                 assert process.returncode in (-2, 1, 130), said
     tally.check()

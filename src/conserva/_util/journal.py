@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from .files import check_readable, reason
 
 _SETTINGS = "settings"
 _READ_AT_ONCE = 2**16
+_LOCK_ATTEMPTS, _SECONDS_BETWEEN_ATTEMPTS = 10, 0.2
 _SUM = b', "checksum": "%s"}\n'
 _SUM_LENGTH = len(_SUM % (b"0" * 16))
 
@@ -204,14 +206,20 @@ def _short(value: Any) -> str:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Keep other processes away from a file for as long as it is open here."""
+    """Keep other processes away from a file for as long as it is open here.
+
+    A process that was killed keeps its files for some time, while the system frees its memory: hence the attempts.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
         return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Error(f"{path} is being written by another run: wait for it, or choose another folder.") from None
-    except OSError as error:
-        raise Error(f"{path} cannot be locked: {reason(error)}. Choose a folder on another disk.") from None
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if attempt + 1 < _LOCK_ATTEMPTS:
+                time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        except OSError as error:
+            raise Error(f"{path} cannot be locked: {reason(error)}. Choose a folder on another disk.") from None
+    raise Error(f"{path} is being written by another run: wait for it, or choose another folder.")

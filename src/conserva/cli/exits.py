@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -59,6 +58,8 @@ def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) 
     except BaseException as error:
         _Process.ending = True  # before any call: Python handles signals at calls
         if "--debug" in (sys.argv[1:] if arguments is None else arguments):
+            import traceback
+
             with suppress(OSError):
                 traceback.print_exc()
         code, line = _told(error)
