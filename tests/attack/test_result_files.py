@@ -25,11 +25,12 @@ import made_up_generations
 import made_up_graphs
 import made_up_images
 from attacking import SEED, add_cases, hostile_text, rng_of, times
+from conserva.engine.ledger import Ledger
 from conserva.paper.experiments.graph_result import GraphResult
 from conserva.paper.experiments.result import TextResult
 from conserva.paper.training.record import RESULT, read_training
 from conserva.paper.views import graph_results, graphs_page, results, results_page
-from conserva.results.explanation import Entries, Explanation, Sink
+from conserva.results.explanation import Explanation, Sink
 from conserva.views import audit, bias_report, bias_summary, generation_terminal, report, table, terminal
 from conserva.views import trace as trace_view
 
@@ -48,7 +49,7 @@ PAIR = Explanation(
     target="entailment",
     output=0.75,
     probability=0.6,
-    ledger=Entries.of(0.75, -0.65, 1.0, 0.3),
+    ledger=Ledger.of(0.75, -0.65, 1.0, 0.3),
     method="exact",
     model="tiny",
     provenance={"torch": "2.11", "seed": 0, "nested": {"list": [1, 2.5, None, True]}},

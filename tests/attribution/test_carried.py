@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conserva.attribution.carried import Carrier
-from conserva.engine.ledger import Unbatchable
+from conserva.engine.constants import Unbatchable
 from conserva.engine.sources import Sources
 
 

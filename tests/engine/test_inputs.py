@@ -103,7 +103,7 @@ def test_what_is_called_otherwise_is_no_input() -> None:
     for given in ((ids, segments), {"ids": ids, "token_type_ids": segments}, (ids, segments, torch.tensor([4, 4]))):
         result = conserva.relevance(model, given, 1, rules="exact")
         assert set(result.inputs) == {"ids"}
-        assert result.ledger.modules["others"].abs().max() > 0
+        assert result.modules["others"].abs().max() > 0
 
 
 class Flagged(Pair):

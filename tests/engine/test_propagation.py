@@ -225,7 +225,7 @@ def test_frozen_parameters_are_read_as_others_are_and_keep_no_trace(build: type,
     assert torch.equal(found.scores(), expected.scores())
     assert torch.equal(found.ledger.biases, expected.ledger.biases)
     assert torch.equal(found.ledger.positions, expected.ledger.positions)
-    assert list(found.ledger.modules) == list(expected.ledger.modules)
+    assert list(found.modules) == list(expected.modules)
     assert not any(name.startswith("conserva") for parameter in model.parameters() for name in parameter.__dict__)
 
 

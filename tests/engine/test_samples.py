@@ -101,8 +101,8 @@ def compare(model: Restacked, ids: Tensor, batch_dim: int = 0) -> None:
         for entry in ("output", "inputs", "positions", "biases"):
             one, all_ = getattr(alone.ledger, entry)[0], getattr(together.ledger, entry)[i]
             torch.testing.assert_close(one, all_, rtol=1e-9, atol=1e-12, msg=f"{entry} of sample {i}: {one} {all_}")
-        for owner, share in alone.ledger.modules.items():
-            torch.testing.assert_close(share[0], together.ledger.modules[owner][i], rtol=1e-9, atol=1e-12)
+        for owner, share in alone.modules.items():
+            torch.testing.assert_close(share[0], together.modules[owner][i], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", RESTACKED)

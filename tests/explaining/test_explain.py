@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import conserva
+from conserva.engine.ledger import Ledger
 from conserva.engine.rules import RULE_SETS
 from conserva.errors import OutOfMemory
-from conserva.results.explanation import Entries
 from conserva.tasks.batches import by_length
 from tiny import bert
 
@@ -290,7 +290,7 @@ def test_wrong_tasks_are_refused(task: conserva.Text) -> None:
 
 
 def test_ledger_entries_close_by_construction() -> None:
-    assert Entries.of(1.0, 0.25, 0.5, 0.5).gap == -0.25
+    assert Ledger.of(1.0, 0.25, 0.5, 0.5).gap == -0.25
 
 
 def test_the_bundled_model_is_small_and_says_where_it_comes_from() -> None:

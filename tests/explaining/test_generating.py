@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 import conserva
-from conserva.engine.ledger import Unbatchable
+from conserva.engine.constants import Unbatchable
+from conserva.engine.ledger import Ledger
 from conserva.engine.passes import Pass
 from conserva.errors import OutOfMemory
 from conserva.explaining import generate as generating
 from conserva.explaining.generate import generation
-from conserva.results.explanation import Entries
 from conserva.results.generation import Generation
 from conserva.tasks import Causal
 from conserva.tasks.fingerprint import fingerprint
@@ -223,7 +223,7 @@ def test_a_generation_is_saved_and_read_again(task: Causal) -> None:
     assert Generation.from_json(found.to_json()) == found
     span = found.span(0, 2)
     assert span.output == pytest.approx(sum(step.output for step in found.steps))
-    assert isinstance(span.ledger, Entries)
+    assert isinstance(span.ledger, Ledger)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

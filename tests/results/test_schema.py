@@ -17,10 +17,11 @@ import made_up_experiments
 import made_up_graphs
 import made_up_images
 from conserva import Audit, BiasStudy, Evaluation, Explanation, Generation, Trace
+from conserva.engine.ledger import Ledger
 from conserva.paper.experiments.graph_result import GraphResult
 from conserva.paper.experiments.result import TextResult
 from conserva.paper.training.record import RESULT, read_training, write_training
-from conserva.results.explanation import Entries, Sink
+from conserva.results.explanation import Sink
 from conserva.results.schema import DEEPEST, Count, Share, read, written
 from made_up_generations import generation
 
@@ -190,7 +191,7 @@ GRAPHS = made_up_graphs.result("bace")
 TRACED = Trace(
     features=("a", "b"), special=(False, False), words=(0, 1), layers=("inputs", "layer 0"),
     scores=((0.25, 0.5), (1.0, None)), sums=(0.75, 1.0), text="a b", target="yes", output=1.25, probability=0.5,
-    ledger=Entries.of(1.25, 0.75, 0.25, 0.25), method="exact", model="tiny", sections=(("a", 1), ("b", 1)),
+    ledger=Ledger.of(1.25, 0.75, 0.25, 0.25), method="exact", model="tiny", sections=(("a", 1), ("b", 1)),
 )  # fmt: skip
 
 INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from conserva.datasets.molecules import parsed
-from conserva.results.explanation import Entries, Explanation
+from conserva.engine.ledger import Ledger
+from conserva.results.explanation import Explanation
 
 VIRTUAL = 0.777
 LARGE = "O1CC[C@@H](NC(=O)[C@@H](Cc2cc3cc(ccc3nc2N)-c2ccccc2C)C)CC1(C)C"
@@ -22,7 +23,7 @@ def explanation(names: Sequence[str], picture: dict, **changes: object) -> Expla
         "target": "active",
         "output": 1.5,
         "probability": 0.9,
-        "ledger": Entries.of(1.5, sum(scores), 0.0, -0.125),
+        "ledger": Ledger.of(1.5, sum(scores), 0.0, -0.125),
         "method": "exact",
         "model": "graphormer",
         "picture": picture,

@@ -30,9 +30,9 @@ def same(found: Relevance, expected: Relevance) -> None:
     assert found.ledger is not None
     for name in ("output", "inputs", "positions", "biases"):
         assert torch.equal(getattr(found.ledger, name), getattr(expected.ledger, name))
-    assert dict(found.ledger.modules).keys() == dict(expected.ledger.modules).keys()
-    for owner, wanted in expected.ledger.modules.items():
-        assert torch.equal(found.ledger.modules[owner], wanted)
+    assert dict(found.modules).keys() == dict(expected.modules).keys()
+    for owner, wanted in expected.modules.items():
+        assert torch.equal(found.modules[owner], wanted)
 
 
 def loop(fast: Replaying, model: nn.Module, inputs: Callable[[int], Any] | None = None, **how: Any) -> None:

@@ -1,9 +1,10 @@
 """What tests share: made up experiments."""
 
+from conserva.engine.ledger import Ledger
 from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
 from conserva.paper.experiments.plan import OURS, ROWS, Row
 from conserva.paper.experiments.result import TextResult, Trained
-from conserva.results.explanation import Entries, Explanation
+from conserva.results.explanation import Explanation
 
 GI, AH, LN, EXACT = (f"{name}:at=embeddings" for name in ("gi", "ah", "ln", "exact"))
 
@@ -77,7 +78,7 @@ def evaluation(dataset: str, missing: tuple[str, ...] = ()) -> Evaluation:
 
 
 def sentence(method: str, model: str) -> Explanation:
-    ledger = Entries.of(1.5, 1.0, 0.0, 0.25)
+    ledger = Ledger.of(1.5, 1.0, 0.0, 0.25)
     words = ("[CLS]", "not", "$5", "|much|", "[SEP]")
     special = (True, False, False, False, True)
     return Explanation(

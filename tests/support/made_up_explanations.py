@@ -4,7 +4,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from conserva.results.explanation import Entries, Explanation
+from conserva.engine.ledger import Ledger
+from conserva.results.explanation import Explanation
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -20,7 +21,7 @@ def explanation(features: list[str], **changes: object) -> Explanation:
         "target": "positive",
         "output": 1.5,
         "probability": 0.9,
-        "ledger": Entries.of(1.5, sum(scores), 0.25, -0.125),
+        "ledger": Ledger.of(1.5, sum(scores), 0.25, -0.125),
         "method": "exact",
         "model": "sentiment",
         **changes,

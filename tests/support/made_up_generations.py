@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from conserva.results.explanation import Entries
+from conserva.engine.ledger import Ledger
 from conserva.results.generation import Generation, Step
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -24,7 +24,7 @@ def generation(read: tuple[str, ...] = READ, written: tuple[str, ...] = WRITTEN,
         if i == len(written) - 1:  # every shade
             scores = [2 * k / (len(scores) - 1) - 1 for k in range(len(scores))]
         output, inputs = 9 + chance.random(), sum(scores)
-        ledger = Entries.of(output, inputs, 0.25, output - inputs - 0.25 - 3e-6)
+        ledger = Ledger.of(output, inputs, 0.25, output - inputs - 0.25 - 3e-6)
         steps.append(Step(token, tuple(scores), output, chance.random(), ledger, ((token, 0.5), (HOSTILE, 0.125))))
     features = (*read, *written)
     settings: dict[str, Any] = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from conserva.engine.ledger import Ledger
 from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
 from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS, RULES
 from conserva.paper.experiments.graph_result import BooksOfRules, GraphResult, TrainedGraphormer
 from conserva.paper.experiments.plan import Row
-from conserva.results.explanation import Entries, Explanation
+from conserva.results.explanation import Explanation
 
 MASKS = ("token", "induced", "blank")
 PAPER = tuple(row.method for row in GRAPH_ROWS if row.group == "paper")
@@ -98,7 +99,7 @@ def example(dataset: str, method: str) -> Explanation:
         picture = {"kind": "superpixels", "image": image, "regions": [[0, 0, 1, 2]] * 4}
     return Explanation(
         features, (0.2, -0.5, 1.0, 0.3), (True, False, False, False), (None, 0, 1, 2), f"{dataset} one", "yes", 1.5,
-        0.8, Entries.of(1.5, 1.0, 0.0, 0.25), method, dataset, picture=picture,
+        0.8, Ledger.of(1.5, 1.0, 0.0, 0.25), method, dataset, picture=picture,
     )  # fmt: skip
 
 

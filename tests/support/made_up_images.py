@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from conserva.results.explanation import Entries, Explanation
+from conserva.engine.ledger import Ledger
+from conserva.results.explanation import Explanation
 from conserva.tasks.pixels import png
 
 ROWS, COLUMNS = 2, 3
@@ -31,7 +32,7 @@ def explained(**changes: Any) -> Explanation:
         "target": "cat",
         "output": 1.5,
         "probability": 0.9,
-        "ledger": Entries.of(1.5, sum(SCORES), 0.5, 0.75),
+        "ledger": Ledger.of(1.5, sum(SCORES), 0.5, 0.75),
         "method": "exact",
         "model": "vit",
         "picture": {"kind": "image", "image": png(dark_to_light()), "grid": [ROWS, COLUMNS]},

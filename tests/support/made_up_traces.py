@@ -1,6 +1,6 @@
 """What tests share: made up traces."""
 
-from conserva.results.explanation import Entries
+from conserva.engine.ledger import Ledger
 from conserva.results.trace import Trace
 
 NASTY = "<script>alert(1)</script> \"q\" & 'm' $x_1$"
@@ -17,7 +17,7 @@ SHOWN = Trace(
     target="positive",
     output=2.0,
     probability=0.9,
-    ledger=Entries.of(2.0, 1.25, 0.5, 0.25),
+    ledger=Ledger.of(2.0, 1.25, 0.5, 0.25),
     method="exact",
     model="tiny",
 )

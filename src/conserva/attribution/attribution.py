@@ -19,4 +19,4 @@ class Attribution:
     output: Tensor
     logits: Tensor | None
     """A classifier's scores of every class."""
-    ledger: Ledger | None = None
+    ledger: Ledger[Tensor] | None = None

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from ..engine.constants import Unbatchable
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
-from ..engine.ledger import Unbatchable
 from ..engine.operations.tensors import in_float32
 from ..engine.sources import Sources
 from ..engine.targets import of_sample

@@ -111,5 +111,5 @@ def ig(
         scores[first] = scores[first] + one if first in scores else one
     carried = torch.stack([one.reshape(samples, -1).sum(1) for one in scores.values()]).sum(0)
     answer = in_float32(number.detach())
-    ledger = Ledger(answer, carried.to(answer), torch.zeros_like(answer), outset)
+    ledger = Ledger.of(answer, carried.to(answer), torch.zeros_like(answer), outset)
     return Attribution(scores, answer, classes_of(output, samples), ledger)

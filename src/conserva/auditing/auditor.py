@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ..engine.constants import Books, Entry, Unbatchable
 from ..engine.coverage import calling_module
-from ..engine.ledger import Books, Entry, Unbatchable
 from ..engine.operations import activations, arithmetic, attention, joins, linear, norms
 from ..engine.operations.elementwise import Trail, known_trail, leave_trail
 from ..engine.operations.tensors import in_float32, live, overwrite

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from .._util.versions import versions
 from ..engine import census, witness
+from ..engine.constants import Books, Unbatchable, joined_ledgers
 from ..engine.context import Propagation, as_rule_set
 from ..engine.coverage import Meeting
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
-from ..engine.ledger import Books, Ledger, Unbatchable
 from ..engine.operations.tensors import in_float32
 from ..engine.rules import RuleSet
 from ..engine.sources import Sources
@@ -71,13 +71,14 @@ def audit(
             parts = [
                 _measure(model, modules, rule_set, call.sample(i), of_sample(target, i)) for i in range(call.samples())
             ]
-    ledger = Ledger.side_by_side([part.ledger for part in parts])
+    ledger = joined_ledgers([part.ledger for part in parts])
+    output = torch.cat([part.output for part in parts])
     return Audit(
         rules=rule_set.name,
         model=name,
         target=said,
-        samples=len(ledger.output),
-        output=float(ledger.output.mean()),
+        samples=len(output),
+        output=float(output.mean()),
         inputs=float(ledger.inputs.mean()),
         positions=float(ledger.positions.mean()),
         biases=float(ledger.biases.mean()),
@@ -85,7 +86,7 @@ def audit(
         components=summarise(modules, parts),
         heads=heads_of(modules, parts),
         norms=norms_of(modules, parts, rule_set),
-        outputs=tuple(ledger.output.tolist()),
+        outputs=tuple(output.tolist()),
         sums=tuple(ledger.inputs.tolist()),
         gaps=tuple(ledger.gap.tolist()),
         coverage=tuple(parts[0].coverage),
@@ -142,13 +143,13 @@ def _measured(
     for entry in elsewhere:
         if entry.relevance is not None and not entry.cancelled:
             rest[entry.module] = rest.get(entry.module, torch.zeros_like(output)) + _constants([entry], output) / scale
-    ledger = books.close(modules, output, carried, scale)
+    ledger, _ = books.close(modules, output, carried, scale)
     coverage: Sequence[Meeting] = auditor.coverage.meetings(modules)
     if not all(bool(torch.isfinite(one).all()) for one in (ledger.inputs, ledger.gap)):
         raise Error(
             f"The relevance has nan or inf under rules={rules.name!r}: conserva.relevance says where it arises."
         )
-    return Measured(ledger, auditor.records, constants, rest, norms, coverage, scale)
+    return Measured(output, ledger, auditor.records, constants, rest, norms, coverage, scale)
 
 
 def _constants(entries: Sequence[Any], like: Tensor) -> Tensor:

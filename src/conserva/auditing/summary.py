@@ -20,7 +20,8 @@ from .result import Component, Head, Norm
 class Measured:
     """One forward and one backward pass under watch."""
 
-    ledger: Ledger
+    output: Tensor
+    ledger: Ledger[Tensor]
     records: Sequence[Record]
     constants: Sequence[Tensor]
     """For each record what its constants took."""
@@ -50,7 +51,7 @@ def summarise(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tu
     for part in parts:
         for key, one in _components(part, names).items():
             found.setdefault(key, []).append(one)
-    samples = sum(len(part.ledger.output) for part in parts)
+    samples = sum(len(part.output) for part in parts)
     components = []
     for (module, _, _), sums in found.items():
         entering, constants, leak = (
@@ -75,7 +76,7 @@ def summarise(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tu
 def _components(part: Measured, names: Mapping[nn.Module, str]) -> dict[tuple[str, str, str], _Sum]:
     """Return the calls of one pass as components: the calls of an attention, or of a norm written out, are one."""
     found: dict[tuple[str, str, str], _Sum] = {}
-    zero = torch.zeros_like(part.ledger.output)
+    zero = torch.zeros_like(part.output)
     norms = {id(one.module) for one in part.norms if one.entering is not None}
     for record, constants in zip(part.records, part.constants, strict=True):
         if record.entering is None and record.leaving is None:
@@ -110,7 +111,7 @@ def _components(part: Measured, names: Mapping[nn.Module, str]) -> dict[tuple[st
 def _close(part: Measured, found: dict[tuple[str, str, str], _Sum], zero: Tensor) -> None:
     """Close the books: what no component accounts for is one of its own."""
     rest = part.ledger.gap - sum((one.leak for one in found.values()), zero)
-    largest = max(float(one.abs().max()) for one in (part.ledger.output, *(c.entering for c in found.values())))
+    largest = max(float(one.abs().max()) for one in (part.output, *(c.entering for c in found.values())))
     if float(rest.abs().max()) > 1e-4 * largest:  # less is rounding
         found["", "other", "not watched"] = _Sum("not watched", "other", "", rest, zero, rest)
 
@@ -124,7 +125,7 @@ def heads_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tup
             for head, values in enumerate(_of_heads(record)):
                 key = (names.get(record.module, "") if record.module is not None else "", head)
                 sums.setdefault(key, []).append(values / part.scale)
-    samples = sum(len(part.ledger.output) for part in parts)
+    samples = sum(len(part.output) for part in parts)
     return tuple(
         Head(module, head, *(torch.stack([one.sum(-1) for one in found]).sum(0) / samples).tolist())
         for (module, head), found in sums.items()
@@ -152,7 +153,7 @@ def norms_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured], rules:
     found: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
     shown: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {}
     for part in parts:
-        count = len(part.ledger.output)
+        count = len(part.output)
         for one in part.norms:
             if one.entering is None or one.leaving is None:
                 continue
@@ -164,7 +165,7 @@ def norms_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured], rules:
             first = (x.reshape(count, -1)[0] / part.scale for x in (one.leaving, one.entering))
             before, after = (tuple(x.tolist()) for x in first)
             shown.setdefault(name, (before, after))
-    samples = sum(len(part.ledger.output) for part in parts)
+    samples = sum(len(part.output) for part in parts)
     results = []
     for name, calls in found.items():
         means = [sum(float(one[i].sum()) for one in calls) / samples for i in range(3)]

@@ -26,7 +26,7 @@ from .rules import Rule, RuleSet, rule_set
 from .token_ids import Ids
 
 if TYPE_CHECKING:
-    from .ledger import Books
+    from .constants import Books
     from .memory import Keeper
     from .operations.tensors import Reader
     from .sources import Sources

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from ..errors import Error, NotApplicable
 from . import checks, witness
 from .autograd_graph import is_linear, nodes_behind
+from .constants import Books, Unbatchable, joined_ledgers, owners_of, powers_of_two
 from .context import Propagation
 from .coverage import Meeting
 from .forward import advice, forward
 from .graph_leaves import refuse_unknown_leaves
 from .inputs import Inputs, parameters_of
-from .ledger import Books, Ledger, Unbatchable, owners_of, powers_of_two
+from .ledger import Ledger
 from .memory import WHOLE, Keeper, Plan, leanest
 from .operations.gated import was_passed_by
 from .operations.tensors import in_float32
@@ -52,13 +53,15 @@ class Relevance:
     """Place -> relevance of each element there, in float32 or wider."""
     logits: Tensor | None
     """A classifier's scores of every class, for each sample."""
-    ledger: Ledger | None
+    ledger: Ledger[Tensor] | None
     coverage: Sequence[Meeting]
     rules: RuleSet
     inputs: Collection[str] = ()
     """The explained inputs. Ids that a model looks up in several tables have several places: `input_ids#2`."""
     plan: str = WHOLE
     """How what the gradient needs was kept, at its leanest: "whole", "recompute" or "offload"."""
+    modules: Mapping[str, Tensor] = field(default_factory=dict)
+    """Module -> what its constants got: the ledger's positions and biases, by the module that owns the parameter."""
 
     def scores(self, place: str | None = None) -> Tensor:
         """Return the relevance of each feature: the sum over the last axis, at the one place or at a named one."""
@@ -76,9 +79,14 @@ class Relevance:
         values = {name: torch.cat([part.values[name] for part in parts], batch_dim) for name in first.values}
         output = torch.cat([part.output for part in parts])
         logits = None if first.logits is None else torch.cat([cast(Tensor, part.logits) for part in parts])
-        ledger = Ledger.side_by_side(ledgers) if ledgers else None
+        ledger = joined_ledgers(ledgers) if ledgers else None
+        owners = dict.fromkeys(owner for part in parts for owner in part.modules)
+        modules = {
+            owner: torch.cat([part.modules.get(owner, torch.zeros_like(part.output)) for part in parts])
+            for owner in owners
+        }
         plan = leanest([part.plan for part in parts])
-        return cls(output, values, logits, ledger, first.coverage, first.rules, first.inputs, plan)
+        return cls(output, values, logits, ledger, first.coverage, first.rules, first.inputs, plan, modules)
 
 
 @dataclass(frozen=True)
@@ -185,22 +193,23 @@ class Pass:
                 context.books.clear()
         if all(grad is None for grad in grads):
             raise Error(f"No relevance reaches {', '.join(map(repr, shown))}: the target does not depend on it.")
-        output, ledger = in_float32(number.detach()), None
+        output, ledger, modules = in_float32(number.detach()), None, dict[str, Tensor]()
         if context.books is not None:
             carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
-            ledger = context.books.close(self.modules, output, carried.to(output), scale)
-        if ledger is not None and check:
-            self._check_samples(context, number, cut, ledger, scale, keep)
+            ledger, modules = context.books.close(self.modules, output, carried.to(output), scale)
+            if check:
+                self._check_samples(context, number, cut, [ledger.inputs, *modules.values()], scale, keep)
         met, inputs = context.coverage.meetings(self.modules), sources.inputs
         plan = WHOLE if context.keeper is None else context.keeper.leanest
-        found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan)
-        return _Split(found, finite, number.dtype, self._closed(context, ledger, number))
+        found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan, modules)
+        return _Split(found, finite, number.dtype, self._closed(context, found, number))
 
-    def _closed(self, context: Propagation, ledger: Ledger | None, number: Tensor) -> Tensor | None:
+    def _closed(self, context: Propagation, found: Relevance, number: Tensor) -> Tensor | None:
         """Return whether a ledger that must close does so, up to rounding; None where it need not.
 
         A target may add a constant, or take a logarithm; and half precision rounds too much to tell.
         """
+        ledger = found.ledger
         if ledger is None or not self.rules.closes or number.dtype not in (torch.float32, torch.float64):
             return None
         halves = (torch.float16, torch.bfloat16)
@@ -208,12 +217,18 @@ class Pass:
             return None
         if not all(map(is_linear, context.target_nodes)):
             return None
-        entries = (ledger.output, ledger.inputs, ledger.positions, ledger.biases)
+        entries = (found.output, ledger.inputs, ledger.positions, ledger.biases)
         size = torch.stack([entry.abs() for entry in entries]).sum(0)
         return (ledger.gap.abs() <= LARGEST_GAP * size).all()
 
     def _check_samples(
-        self, context: Propagation, number: Tensor, cut: Mapping[str, Tensor], ledger: Ledger, scale: float, keep: bool
+        self,
+        context: Propagation,
+        number: Tensor,
+        cut: Mapping[str, Tensor],
+        found: Sequence[Tensor],
+        scale: float,
+        keep: bool,
     ) -> None:
         """Take the gradient again, each sample's times a factor of its own: every share must grow by its factor.
 
@@ -222,7 +237,8 @@ class Pass:
         books, sources = context.books, cast(Sources, context.sources)
         if books is None or (number.is_cuda and torch.cuda.is_current_stream_capturing()):
             return  # what is recorded was checked before
-        factors = powers_of_two(len(number), ledger.output)
+        once = torch.stack(list(found))
+        factors = powers_of_two(len(number), once)
         weighted = (in_float32(number) * factors).sum() * scale
         grads = context.gradient(weighted, list(cut.values()), keep=keep)
         shares = [
@@ -230,9 +246,9 @@ class Pass:
             for (name, x), grad in zip(cut.items(), grads, strict=True)
             if grad is not None
         ]
-        carried = torch.stack(shares).sum(0).to(ledger.output) / scale
-        again = books.close(self.modules, ledger.output, carried, scale)
-        once, twice = (torch.stack([one.inputs, *one.modules.values()]) for one in (ledger, again))
+        carried = torch.stack(shares).sum(0).to(once) / scale
+        _, modules = books.close(self.modules, once[0], carried, scale)
+        twice = torch.stack([carried, *modules.values()])
         difference = (twice - once * factors).abs().amax(1)
         if bool((difference > TOLERANCE * (once * factors).abs().amax(1)).any()):
             raise Unbatchable

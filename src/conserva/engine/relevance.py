@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from ..errors import Error
 from . import census, checks
+from .constants import Unbatchable
 from .context import Propagation, as_rule_set
 from .inputs import Inputs
-from .ledger import Unbatchable
 from .memory import AUTO, Plan, within_memory
 from .passes import INPUTS, Pass, Relevance, device_of
 from .rules import RuleSet

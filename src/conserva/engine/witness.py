@@ -22,8 +22,8 @@ from .operations.patterns import ATTENTION, NORM, SHARE, is_watched, kind_of_fac
 from .quantized import is_packed_product, packed_biases
 
 if TYPE_CHECKING:
+    from .constants import Books
     from .context import Propagation
-    from .ledger import Books
 
 Calls = Mapping[Any, tuple[Any, str]]
 """Node -> the module that was at work, and the torch call that made the node."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from .._util.versions import versions
 from ..attribution import Method, find
+from ..engine.ledger import Ledger
 from ..engine.targets import plain
 from ..errors import Error
 from ..replay.recorder import Recorder, recorder_of
-from ..results.explanation import Entries, Explanation, Sink
+from ..results.explanation import Explanation, Sink
 from ..results.explanations import Explanations
 from ..tasks.batches import budget, by_length
 from ..tasks.task import Encoded, Task
@@ -154,10 +155,9 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
     found = batch.read()
     scores, output, logits = found.scores.numpy(), found.output.tolist(), found.logits
     highest, probabilities = logits.argmax(-1).tolist(), task.head.probabilities(logits)
-    entries: list[Entries | None] = [None] * len(output)
+    ledgers: Sequence[Ledger[float] | None] = [None] * len(output)
     if found.ledger is not None:
-        books = (found.ledger.inputs.tolist(), found.ledger.positions.tolist(), found.ledger.biases.tolist())
-        entries = [Entries.of(*one) for one in zip(output, *books, strict=True)]
+        ledgers = found.ledger.per_sample(found.output)
     for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
         index = class_of(task, target, encoded, highest[row], logits.shape[-1])
         own = tuple(scores[row][batch.own[row]].tolist())
@@ -170,7 +170,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             target=task.titled(target, index, encoded),
             output=output[row],
             probability=None if index is None or probabilities is None else float(probabilities[row, index]),
-            ledger=entries[row],
+            ledger=ledgers[row],
             method=method.name,
             model=task.name,
             provenance={key: dict(one) if isinstance(one, dict) else one for key, one in provenance.items()},

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ..attribution import Method, find, rules_of
+from ..engine.ledger import Ledger
 from ..engine.operations.tensors import in_float32
 from ..engine.relevance import relevance
 from ..engine.rules import RULE_SETS, RuleSet
 from ..engine.untouched import untouched
 from ..errors import Error, OutOfMemory
 from ..models.quiet import quiet_loading
-from ..results.explanation import Entries
 from ..results.generation import LOG_PROBABILITY, LOGIT, Generation, Step
 from ..tasks import Causal, Seq2Seq
 from ..tasks.batches import budget
@@ -189,7 +189,7 @@ class _Row(NamedTuple):
 
     scores: tuple[float, ...]
     output: float
-    ledger: Entries
+    ledger: Ledger[float]
 
 
 class _NotTogetherError(Error):
@@ -242,10 +242,9 @@ def _together(task: Causal, ids: Sequence[int], places: range, copies: int, rule
     rows = []
     for each, one in zip(wanted, found, strict=True):
         assert one.ledger is not None
-        parts = (one.output, one.ledger.inputs, one.ledger.positions, one.ledger.biases)
-        scores, numbers = one.scores().tolist(), torch.stack(parts, 1).tolist()
-        for place, row, (output, *books) in zip(each, scores, numbers, strict=True):
-            rows.append(_Row(tuple(row[:place]), output, Entries.of(output, *books)))
+        numbers = (one.scores().tolist(), one.output.tolist(), one.ledger.per_sample(one.output))
+        for place, scores, output, ledger in zip(each, *numbers, strict=True):
+            rows.append(_Row(tuple(scores[:place]), output, ledger))
     return rows[: len(places)]
 
 

@@ -15,7 +15,6 @@ from ..engine.relevance import relevance
 from ..engine.rules import RuleSet
 from ..engine.untouched import untouched
 from ..errors import Error
-from ..results.explanation import Entries
 from ..results.generation import LOGIT, Generation, Step
 from ..tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
 from .explain import provenance_of
@@ -97,15 +96,12 @@ def _step(task: Seq2Seq, place: int, texts: tuple[str, ...], row: Relevance, log
     probabilities = logits.softmax(-1)
     highest = probabilities.topk(min(OTHERS, len(probabilities)))
     others = zip(highest.indices.tolist(), highest.values.tolist(), strict=True)
-    ledger, output = row.ledger, float(row.output)
-    entries = None
-    if ledger is not None:
-        entries = Entries.of(output, float(ledger.inputs), float(ledger.positions), float(ledger.biases))
+    assert row.ledger is not None
     return Step(
         token=texts[place],
         scores=tuple(scores),
-        output=output,
+        output=float(row.output),
         probability=float(probabilities[token]),
-        ledger=entries,
+        ledger=row.ledger.per_sample(row.output)[0],
         others=tuple((task.vocabulary.text(other), probability) for other, probability in others),
     )

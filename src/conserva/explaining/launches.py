@@ -29,7 +29,7 @@ class Numbers(NamedTuple):
     """Samples x places of all inputs."""
     output: Tensor
     logits: Tensor
-    ledger: Ledger | None
+    ledger: Ledger[Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Batch:
         elif not flags.all():
             *numbers, _ = (x.cpu() for x in self._again())
         scores, output, logits, *books = numbers
-        ledger = Ledger(output, books[0], books[1], books[2]) if books else None
+        ledger = Ledger.of(output, *books) if books else None
         return Numbers(scores, output, logits, ledger)
 
 

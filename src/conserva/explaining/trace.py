@@ -14,7 +14,6 @@ from ..engine.relevance import relevance
 from ..engine.rules import RULE_SETS
 from ..engine.targets import plain
 from ..errors import Error
-from ..results.explanation import Entries
 from ..results.trace import Trace
 from ..tasks.task import Encoded, Task
 from .explain import class_of, provenance_of
@@ -65,7 +64,6 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
         rows += [columns.row(its, result.values[call].sum(-1)[0]) for call in stack.calls]
     index = class_of(task, target, encoded, int(logits[0].argmax()), logits.shape[-1])
     probabilities = task.head.probabilities(logits)
-    books = [float(part[0]) for part in (result.output, ledger.inputs, ledger.positions, ledger.biases)]
     return Trace(
         features=columns.features,
         special=columns.special,
@@ -75,9 +73,9 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
         sums=tuple(sum(score for score in row if score is not None) for row in rows),
         text=encoded.text,
         target=task.titled(target, index, encoded),
-        output=books[0],
+        output=float(result.output[0]),
         probability=None if index is None or probabilities is None else float(probabilities[0, index]),
-        ledger=Entries.of(*books),
+        ledger=ledger.per_sample(result.output)[0],
         method=found.name,
         model=task.name,
         provenance=provenance_of(task, found),

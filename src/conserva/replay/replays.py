@@ -14,12 +14,10 @@ from torch import Tensor
 
 from ..engine.checks import Checks
 from ..engine.inputs import Inputs
-from ..engine.ledger import Ledger
+from ..engine.ledger import ENTRIES, Ledger
 from ..engine.memory import out_of_memory
 from ..engine.passes import Relevance
 from .recorder import Recorder, hashable
-
-ENTRIES = ("output", "inputs", "positions", "biases")
 
 
 def replayed(
@@ -94,15 +92,15 @@ class Form:
 
     places: tuple[str, ...]
     has_logits: bool
-    owners: tuple[str, ...] | None
+    has_ledger: bool
+    owners: tuple[str, ...]
     rest: Relevance
 
     @classmethod
     def of(cls, one: Relevance) -> Form:
         nothing = one.output.new_empty(0)
-        rest = replace(one, output=nothing, values={}, logits=None, ledger=None)
-        owners = None if one.ledger is None else tuple(one.ledger.modules)
-        return cls(tuple(one.values), one.logits is not None, owners, rest)
+        rest = replace(one, output=nothing, values={}, logits=None, ledger=None, modules={})
+        return cls(tuple(one.values), one.logits is not None, one.ledger is not None, tuple(one.modules), rest)
 
     @staticmethod
     def numbers(one: Relevance) -> Iterator[Tensor]:
@@ -113,16 +111,13 @@ class Form:
             yield one.logits
         if one.ledger is not None:
             yield from (getattr(one.ledger, name) for name in ENTRIES)
-            if one.ledger.modules:
-                yield torch.stack(list(one.ledger.modules.values()))  # many, which would be copied one by one
+        if one.modules:
+            yield torch.stack(list(one.modules.values()))  # many, which would be copied one by one
 
     def filled(self, numbers: Iterator[Tensor]) -> Relevance:
         """Return a relevance of this form."""
         output, values = next(numbers), {place: next(numbers) for place in self.places}
         logits = next(numbers) if self.has_logits else None
-        ledger = None
-        if self.owners is not None:
-            entries = {name: next(numbers) for name in ENTRIES}
-            shares = next(numbers).unbind() if self.owners else ()
-            ledger = Ledger(**entries, modules=dict(zip(self.owners, shares, strict=True)))
-        return replace(self.rest, output=output, values=values, logits=logits, ledger=ledger)
+        ledger = Ledger(*(next(numbers) for _ in ENTRIES)) if self.has_ledger else None
+        modules = dict(zip(self.owners, next(numbers).unbind() if self.owners else (), strict=True))
+        return replace(self.rest, output=output, values=values, logits=logits, ledger=ledger, modules=modules)

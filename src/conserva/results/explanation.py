@@ -5,31 +5,13 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
+from ..engine.ledger import Ledger
 from .picture import picture_flaws
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
-
-
-@dataclass(frozen=True)
-class Entries:
-    """The ledger of one output: `inputs + positions + biases + gap = output`."""
-
-    inputs: float
-    positions: float
-    biases: float
-    gap: float
-
-    @classmethod
-    def of(cls, output: float, inputs: float, positions: float, biases: float) -> Entries:
-        """Close the books: the gap is what the other entries leave of the output."""
-        return cls(inputs, positions, biases, output - inputs - positions - biases)
-
-    def unequal(self, output: float) -> Iterator[str]:
-        """Yield that the entries are not the output, but for rounding."""
-        yield from unsummed("ledger", tuple(asdict(self).values()), output)
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,7 @@ class Explanation(Result):
     output: float
     probability: Share | None
     """The probability of the target, if it is one of the model's classes."""
-    ledger: Entries | None
+    ledger: Ledger[float] | None
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -125,7 +107,7 @@ class Explanation(Result):
         yield from uneven(self, "features", "scores", "special", "words")
         yield from uncovered(self.sections, len(self.features))
         if self.ledger is not None:
-            yield from self.ledger.unequal(self.output)
+            yield from unsummed("ledger", astuple(self.ledger), self.output)
         if self.sink is not None and self.sink.place is not None and not 0 <= self.sink.place < len(self.features):
             yield f"sink.place is {self.sink.place}, and there are {len(self.features)} features"
         yield from picture_flaws(self)

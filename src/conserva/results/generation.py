@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from ..engine.ledger import ENTRIES, Ledger
 from ..errors import Error
-from .explanation import Entries, Explanation, Sink, uncovered
+from .explanation import Explanation, Sink, uncovered
 from .result import Result
-from .schema import Count, Share, uneven, unknown
+from .schema import Count, Share, uneven, unknown, unsummed
 
 LOGIT, LOG_PROBABILITY = "logit", "log-probability"
 
@@ -26,13 +27,13 @@ class Step:
     output: float
     """The explained number: the token's logit, or the logarithm of its probability."""
     probability: Share
-    ledger: Entries | None
+    ledger: Ledger[float] | None
     others: tuple[tuple[str, Share], ...] = ()
     """The tokens that were most probable in its place, with their probabilities."""
 
     def _flaws(self) -> Iterator[str]:
         if self.ledger is not None:
-            yield from self.ledger.unequal(self.output)
+            yield from unsummed("ledger", astuple(self.ledger), self.output)
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,12 +87,11 @@ class Generation(Result):
         chosen = self.steps[first : last + 1]
         scores = tuple(map(sum, itertools.zip_longest(*(one.scores for one in chosen), fillvalue=0.0)))
         ledgers = [one.ledger for one in chosen]
-        entries = None
+        ledger = None
         if all(one is not None for one in ledgers):
-            sums = [sum(getattr(one, part.name) for one in ledgers) for part in fields(Entries)]
-            entries = Entries(*sums)
+            ledger = Ledger(*(sum(getattr(one, name) for one in ledgers) for name in ENTRIES))
         words = "".join(self.features[self.start + first : self.start + last + 1])
-        return self._explanation(scores, sum(one.output for one in chosen), entries, repr(words), None)
+        return self._explanation(scores, sum(one.output for one in chosen), ledger, repr(words), None)
 
     def _place(self, name: str, given: int) -> int:
         """Return which step is meant, counted from the first; negative numbers count from the end, as in a list."""
@@ -108,7 +108,7 @@ class Generation(Result):
         self,
         scores: Sequence[float],
         output: float,
-        ledger: Entries | None,
+        ledger: Ledger[float] | None,
         target: str,
         probability: float | None,
     ) -> Explanation:

@@ -146,8 +146,8 @@ def _reader(hint: Any) -> Reader:
         return _list(inner[0]) if inner[1:] == (...,) else _entries(inner)
     if origin is Mapping:
         return _mapping(*inner)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _of_dataclass(hint)
+    if dataclasses.is_dataclass(origin or hint):
+        return _of_dataclass(origin or hint, inner)
     raise TypeError(f"{hint} is not a type that can be read from JSON.")
 
 
@@ -237,11 +237,12 @@ def _mapping(key: Any, hint: Any) -> Reader:
     return read_it
 
 
-def _of_dataclass(kind: type[Any]) -> Reader:
-    """Return what reads an object as a dataclass, and asks it for what is wrong."""
+def _of_dataclass(kind: Any, arguments: Sequence[Any]) -> Reader:
+    """Return what reads an object as a dataclass, which may be generic, and asks it for what is wrong."""
     known = {one.name: one for one in dataclasses.fields(kind) if one.init}
     hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {name: _reader(hints[name]) for name in known}
+    chosen = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=True))
+    readers = {name: _reader(chosen.get(hints[name], hints[name])) for name in known}
     required = [name for name, one in known.items() if one.default is one.default_factory is dataclasses.MISSING]
 
     def read_it(value: Any) -> Any:

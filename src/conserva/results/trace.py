@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from .explanation import Entries, Explanation, uncovered
+from ..engine.ledger import Ledger
+from .explanation import Explanation, uncovered
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
 
@@ -35,7 +36,7 @@ class Trace(Result):
     output: float
     probability: Share | None
     """The probability of the target, if it is one of the model's classes."""
-    ledger: Entries | None
+    ledger: Ledger[float] | None
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -73,4 +74,4 @@ class Trace(Result):
             yield from unsummed(f"scores[{i}]", [score for score in row if score is not None], total, f"sums[{i}]")
         yield from uncovered(self.sections, sum(score is not None for row in self.scores[:1] for score in row))
         if self.ledger is not None:
-            yield from self.ledger.unequal(self.output)
+            yield from unsummed("ledger", astuple(self.ledger), self.output)

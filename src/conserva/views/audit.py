@@ -13,11 +13,12 @@ from rich.text import Text as Line
 from .._util.text import displayed
 from ..auditing.result import Audit, Component, Head, Norm
 from ..engine.coverage import Meeting
+from ..engine.ledger import ENTRIES
 from ..errors import Error
 from .colours import LEDGER
 from .table import GUTTER, Column, _blocks
 from .terminal import BAR
-from .wording import ENTRIES, number
+from .wording import number
 
 KINDS = ("attention", "norm", "activation", "product", "linear", "other")
 CLOSED = 1e-3

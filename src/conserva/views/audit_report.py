@@ -7,6 +7,7 @@ from html import escape
 
 from .._util.text import displayed
 from ..auditing.result import Audit
+from ..engine.ledger import ENTRIES
 from .audit import (
     BROKEN,
     NUMBERS,
@@ -36,7 +37,7 @@ from .html import PAGE
 from .report import STYLE, _figure, _list, _scrolling
 from .table import said
 from .waterfall import norm_caption, norm_svg, scatter_caption, scatter_svg, waterfall_caption, waterfall_svg
-from .wording import ENTRIES, number
+from .wording import number
 
 MOST, FEW = 20, 8
 """Rows of a table, of components and norms, and of heads: what leaks less is in the audit's JSON."""

@@ -10,13 +10,13 @@ from html import escape
 from typing import Any
 
 from .._util.text import displayed
-from ..results.explanation import Entries
+from ..engine.ledger import ENTRIES, Ledger
 from ..results.generation import Generation, Step
 from . import html
 from .colours import AGAINST, DARK, FOR, LEDGER, LIGHT
 from .generation_script import SCRIPT, STYLE
 from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
-from .wording import ENTRIES, number
+from .wording import number
 
 DIGITS = 4
 """Significant digits of a score in the page: of many scores, more would only make it heavy."""
@@ -136,7 +136,7 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _entries(ledger: Entries | None) -> list[float] | None:
+def _entries(ledger: Ledger[float] | None) -> list[float] | None:
     return None if ledger is None else [_rounded(getattr(ledger, name), 6) for name in ENTRIES]
 
 

@@ -7,13 +7,14 @@ from html import escape
 from itertools import chain, islice
 
 from .._util.text import displayed
+from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
 from .nodes import called, counted, strongest, virtual_node
 from .pictures import svg
 from .shapes import NAMESPACE
-from .wording import ENTRIES, caption, ledger_line, number, sink_line
+from .wording import caption, ledger_line, number, sink_line
 
 STYLE = """
 .conserva{font:16px/1.7 system-ui,sans-serif;color:#1a1a1a;max-width:60rem}

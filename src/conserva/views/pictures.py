@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from .._util.text import displayed
+from ..engine.ledger import ENTRIES
 from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
@@ -15,7 +16,7 @@ from .overlay import overlay_drawing
 from .shapes import NOTE, Drawing, Placed, Shape, Words, rectangle
 from .shapes import svg as drawn
 from .superpixels import superpixels_drawing
-from .wording import ENTRIES, caption, ledger_line, number, outcome, scale_line
+from .wording import caption, ledger_line, number, outcome, scale_line
 
 KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {
     "molecule": molecule_drawing,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
-
-ENTRIES = ("inputs", "positions", "biases", "gap")
 
 
 def number(value: float) -> str:

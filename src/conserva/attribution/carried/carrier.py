@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ...engine.constants import Unbatchable
 from ...engine.context import Propagation
-from ...engine.ledger import Unbatchable
 from ...engine.rules import RULE_SETS
 from .readers import MOVING, READERS, moved, refused
 

@@ -116,7 +116,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
                 f"at={self.at!r} is several places, whose relevance must not be added up: {', '.join(result.values)}. "
                 "Name one."
             )
-        virtual, positions = torch.zeros_like(ledger.output), ledger.positions
+        virtual, positions = torch.zeros_like(result.output), ledger.positions
         if self.at == INPUTS and x.is_floating_point():
             nodes = result.values[_NODES]
         else:  # ids may have been looked up more than once
@@ -125,12 +125,12 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             virtual = torch.stack([share for _, share in shares])
         if isinstance(model, SparseGraphormer) and self.at == INPUTS:
             # It is a constant then, and the books have it among those that stand at a place.
-            virtual = ledger.modules.get(model.virtual_name, virtual)
+            virtual = result.modules.get(model.virtual_name, virtual)
             positions = positions - virtual
         if self.explainer_config.node_mask_type == MaskType.object:
             nodes = nodes.sum(1, keepdim=True)
         parts = {
-            "explained_output": ledger.output,
+            "explained_output": result.output,
             "position_relevance": positions,
             "bias_relevance": ledger.biases,
             "gap": ledger.gap,
