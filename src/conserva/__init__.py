@@ -15,19 +15,22 @@ if TYPE_CHECKING:
     from .bias_study import BiasStudy
     from .bias_study.run import bias
     from .engine.context import rules
+    from .engine.ledger import Ledger
+    from .engine.passes import Relevance
     from .engine.relevance import relevance
+    from .engine.rules import RuleSet
     from .evaluation import Evaluation
     from .evaluation.run import evaluate
     from .explaining.compare import compare
     from .explaining.explain import explain
-    from .explaining.generate import generation
+    from .explaining.generate import explain_generation
     from .explaining.trace import trace
     from .replay.scope import Replaying, replaying
     from .results.explanation import Explanation
     from .results.explanations import Comparison, Explanations
     from .results.generation import Generation
     from .results.trace import Trace
-    from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Text, Tokens
+    from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Task, Text, Tokens
     from .tasks.loading import load
 
 __all__ = [
@@ -43,11 +46,15 @@ __all__ = [
     "Generation",
     "Graph",
     "Image",
+    "Ledger",
     "Question",
+    "Relevance",
     "Replaying",
+    "RuleSet",
     "Seq2Seq",
     "Similarity",
     "Speech",
+    "Task",
     "Text",
     "Tokens",
     "Trace",
@@ -56,7 +63,7 @@ __all__ = [
     "compare",
     "evaluate",
     "explain",
-    "generation",
+    "explain_generation",
     "load",
     "methods",
     "relevance",
@@ -75,19 +82,34 @@ _MODULES = {
     "bias_study": ("BiasStudy",),
     "bias_study.run": ("bias",),
     "engine.context": ("rules",),
+    "engine.ledger": ("Ledger",),
+    "engine.passes": ("Relevance",),
     "engine.relevance": ("relevance",),
+    "engine.rules": ("RuleSet",),
     "evaluation": ("Evaluation",),
     "evaluation.run": ("evaluate",),
     "explaining.compare": ("compare",),
     "explaining.explain": ("explain",),
-    "explaining.generate": ("generation",),
+    "explaining.generate": ("explain_generation",),
     "explaining.trace": ("trace",),
     "replay.scope": ("Replaying", "replaying"),
     "results.explanation": ("Explanation",),
     "results.explanations": ("Comparison", "Explanations"),
     "results.generation": ("Generation",),
     "results.trace": ("Trace",),
-    "tasks": ("Blanks", "Causal", "Graph", "Image", "Question", "Seq2Seq", "Similarity", "Speech", "Text", "Tokens"),
+    "tasks": (
+        "Blanks",
+        "Causal",
+        "Graph",
+        "Image",
+        "Question",
+        "Seq2Seq",
+        "Similarity",
+        "Speech",
+        "Task",
+        "Text",
+        "Tokens",
+    ),
     "tasks.loading": ("load",),
 }
 """Where the public names are defined. They are imported when they are first used: torch takes seconds to import."""

@@ -204,7 +204,7 @@ ABOUT_MODELS: Mapping[str, Callable[[Subject], Any]] = {
 
 
 def _explain(method: str) -> Callable[[Subject], Any]:
-    return lambda one: explain(one.task, one.given, one.target, method)  # type: ignore[arg-type]
+    return lambda one: explain(one.task, one.given, one.target, method=method)  # type: ignore[arg-type]
 
 
 def _trace(one: Subject) -> Any:
@@ -221,7 +221,7 @@ def _bias(one: Subject) -> Any:
 
 
 def _generation(one: Subject) -> Any:
-    return conserva.generation(one.task, one.given, tokens=3)  # type: ignore[arg-type]
+    return conserva.explain_generation(one.task, one.given, tokens=3)  # type: ignore[arg-type]
 
 
 def _compare(one: Subject) -> Any:

@@ -59,7 +59,7 @@ def test_a_study_has_every_mention_in_the_order_of_the_corpus(study: BiasStudy) 
 
 def test_relevance_is_the_sum_over_the_pieces_of_a_mention(task: conserva.Text, study: BiasStudy) -> None:
     for number in EXPLAINED:
-        why = conserva.explain(task, TEXTS[number], "positive - negative", "ah+ln")
+        why = conserva.explain(task, TEXTS[number], "positive - negative", method="ah+ln")
         words = why.merged().visible()
         whole = sum(map(abs, words.scores))
         for one in (one for one in study.mentions if one.text == number):

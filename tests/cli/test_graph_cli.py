@@ -56,7 +56,7 @@ def test_json_is_the_explanation(
     out = said(capsys, "explain", option, given, "--json", "--method", "exact", "--target", target)
     one = conserva.Explanation.from_json(out)
     asked = digit_graph(given) if option == "--digit" else given
-    assert one == conserva.explain(conserva.load(model), asked, target, "exact")
+    assert one == conserva.explain(conserva.load(model), asked, target, method="exact")
     assert (one.target, one.method, one.features[0]) == (target, "exact", "virtual node")
     assert one.ledger is not None
     assert one.output == pytest.approx(math.fsum(one.scores) + one.ledger.biases, abs=1e-4)

@@ -229,7 +229,7 @@ def test_causal_models_are_explained_by_replays(spelled_out: Recorders) -> None:
     model = tiny.llama(vocab_size=len(tokenizer), num_attention_heads=2, num_key_value_heads=2, **special)
     task, texts = conserva.Text(model, tokenizer), [f"{word} film" for word in ("good", "bad", "dull", "long")] * 3
     assert len({len(task.encode(text)) for text in texts}) == 1
-    found = conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)
+    found = conserva.explain(task, texts, 1, method="ah+ln", batch_tokens=1)
     assert spelled_out.ran[-2:] == [True, True]
     for one, text in zip(found, texts, strict=True):
-        assert one == conserva.explain(task, text, 1, "ah+ln")
+        assert one == conserva.explain(task, text, 1, method="ah+ln")

@@ -133,24 +133,24 @@ def test_an_answer_that_was_cut_in_two_is_none() -> None:
 
 
 def test_settings_of_a_models_own_do_not_change_what_is_likeliest() -> None:
-    plain = conserva.generation(language.causal(), PROMPT, tokens=8)
+    plain = conserva.explain_generation(language.causal(), PROMPT, tokens=8)
     task = language.causal()
     settings = {"repetition_penalty": 1.9, "num_return_sequences": 2, "return_dict_in_generate": True}
     for name, value in {**settings, "do_sample": True, "num_beams": 2}.items():
         setattr(task.network.generation_config, name, value)
     before = task.network.generation_config.to_dict()
-    assert conserva.generation(task, PROMPT, tokens=8).written == plain.written
+    assert conserva.explain_generation(task, PROMPT, tokens=8).written == plain.written
     assert task.network.generation_config.to_dict() == before
 
 
 def test_a_continuation_goes_on_where_the_beginning_ends() -> None:
     task = writers.writer("t5")
-    whole = conserva.generation(task, ("the cat sat", "the ca"), "t sat")
+    whole = conserva.explain_generation(task, ("the cat sat", "the ca"), continuation="t sat")
     assert "".join(whole.features).endswith("cat sat")
 
 
 def test_rows_and_spans_know_their_sink(causal: conserva.Causal) -> None:
-    whole = conserva.generation(causal, PROMPT, " Paris Rome")
+    whole = conserva.explain_generation(causal, PROMPT, continuation=" Paris Rome")
     for one in (whole.row(0), whole.span(0, 1)):
         assert one.sink is not None
         assert one.sink.score == one.scores[0]

@@ -96,7 +96,7 @@ SETTINGS = [
 @pytest.mark.parametrize(("protocol", "target", "mask"), SETTINGS)
 def test_the_stream_equals_a_plain_loop(task: conserva.Text, protocol: str, target: str, mask: str) -> None:
     data = list(zip(TEXTS, LABELS, strict=True))
-    found = conserva.evaluate(task, data, METHODS, protocol=protocol, target=target, mask=mask, batch_tokens=60)
+    found = conserva.evaluate(task, data, METHODS, protocol=protocol, watch=target, mask=mask, batch_tokens=60)
     wanted = [task.labels[label] if target == "true" else None for label in LABELS]
     for result in found.methods[:-1]:
         how = {"special": protocol == "paper", "mask": mask}

@@ -75,7 +75,7 @@ def test_a_batch_has_as_many_tokens_as_its_budget_allows() -> None:
 def test_the_budget_changes_no_result(task: conserva.Text, method: str) -> None:
     texts = ["a joy.", "dull", SENTENCE, "not much of anything", "a joy."]
     at_once, *others = (
-        conserva.explain(task, texts, [1, 0, None, "negative", 1], method, batch_tokens=tokens)
+        conserva.explain(task, texts, [1, 0, None, "negative", 1], method=method, batch_tokens=tokens)
         for tokens in (10_000, 40, 1)
     )
     for many in others:
@@ -133,9 +133,9 @@ def test_targets(task: conserva.Text) -> None:
     assert negative.target == "negative"
     assert negative.probability < 0.1
     assert conserva.explain(task, SENTENCE, 0).target == "negative"
-    contrast = conserva.explain(task, SENTENCE, "positive - negative", "exact")
+    contrast = conserva.explain(task, SENTENCE, "positive - negative", method="exact")
     assert contrast.probability is None
-    positive = conserva.explain(task, SENTENCE, "positive", "exact")
+    positive = conserva.explain(task, SENTENCE, "positive", method="exact")
     assert contrast.output == pytest.approx(positive.output - negative.output, abs=1e-4)
     mixed = conserva.explain(task, [SENTENCE, SENTENCE], ["positive", "negative"])
     assert [one.target for one in mixed] == ["positive", "negative"]

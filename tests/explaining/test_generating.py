@@ -19,7 +19,7 @@ from conserva.engine.ledger import Ledger
 from conserva.engine.passes import Pass
 from conserva.errors import OutOfMemory
 from conserva.explaining import generate as generating
-from conserva.explaining.generate import generation
+from conserva.explaining.generate import explain_generation
 from conserva.results.generation import Generation
 from conserva.tasks import Causal
 from conserva.tasks.fingerprint import fingerprint
@@ -47,13 +47,13 @@ def same(ours: Generation, theirs: Generation, within: float = 1e-7) -> None:
 def test_the_matrix_is_its_rows_one_by_one(kind: str, method: str) -> None:
     task = causal(kind)
     before = fingerprint(task.network)
-    found = generation(task, PROMPT, ANSWER, method=method)
+    found = explain_generation(task, PROMPT, continuation=ANSWER, method=method)
     assert found.features == (BEGIN, "The", " capital", " of", " France", " is", *PIECES)
     assert (found.start, found.text, found.written) == (6, PROMPT, ANSWER)
     assert found.words == (None, 0, 1, 2, 3, 4, 5, 5, 6)
     for i, step in enumerate(found.steps):
         prefix = PROMPT + "".join(PIECES[:i])
-        alone = conserva.explain(task, prefix, task.vocabulary.pieces(PIECES[i])[0], method)
+        alone = conserva.explain(task, prefix, task.vocabulary.pieces(PIECES[i])[0], method=method)
         assert step.token == PIECES[i] == alone.target
         assert len(step.scores) == 6 + i == len(alone.features)
         assert step.scores == pytest.approx(alone.scores, abs=1e-6)
@@ -71,7 +71,7 @@ def test_the_matrix_is_its_rows_one_by_one(kind: str, method: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_books_of_every_logit_close(kind: str) -> None:
-    found = generation(causal(kind), PROMPT, ANSWER)
+    found = explain_generation(causal(kind), PROMPT, continuation=ANSWER)
     for step in found.steps:
         assert abs(step.ledger.gap) < (1e-9 if kind == "gpt2" else 1e-6) * (1 + abs(step.output))
         assert sum(step.scores) == pytest.approx(step.ledger.inputs, abs=1e-9)
@@ -84,7 +84,7 @@ def test_the_books_of_every_logit_close(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_log_probability_leaves_minus_the_entropy(kind: str) -> None:
     task = causal(kind)
-    found = generation(task, PROMPT, ANSWER, score="log-probability")
+    found = explain_generation(task, PROMPT, continuation=ANSWER, score="log-probability")
     ids = [*task.encode(PROMPT).ids, *task.vocabulary.pieces(ANSWER)]
     with torch.no_grad():
         chances = task.network(torch.tensor([ids])).logits[0, 5:-1].log_softmax(-1)
@@ -108,10 +108,10 @@ def side_by_side(monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
 @pytest.mark.parametrize("copies", [2, 3, 4, 7, 30])
 def test_copies_side_by_side_equal_one(task: Causal, copies: int, score: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = " Paris. Rome is in Italy."
-    alone = generation(task, PROMPT, answer, score=score)
+    alone = explain_generation(task, PROMPT, continuation=answer, score=score)
     assert len(alone.steps) == 7
     side_by_side(monkeypatch, copies)
-    same(generation(task, PROMPT, answer, score=score), alone)
+    same(explain_generation(task, PROMPT, continuation=answer, score=score), alone)
 
 
 @pytest.mark.parametrize(("room", "passes"), [(2**29, [7]), (20_000, [4, 3]), (1, [1] * 7)])
@@ -119,14 +119,14 @@ def test_what_one_pass_leaves_fits_into_memory(
     task: Causal, room: int, passes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, done = " Paris. Rome is in Italy.", []
-    whole = generation(task, PROMPT, answer)
+    whole = explain_generation(task, PROMPT, continuation=answer)
     monkeypatch.setattr(generating, "KEPT_BYTES", room)
-    same(generation(task, PROMPT, answer, progress=done.append), whole)
+    same(explain_generation(task, PROMPT, continuation=answer, progress=done.append), whole)
     assert done == passes
 
 
 def test_copies_that_do_not_fit_are_halved(task: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, tried = generation(task, PROMPT, ANSWER), []
+    whole, tried = explain_generation(task, PROMPT, continuation=ANSWER), []
     explain = generating.relevance
 
     def cramped(model: nn.Module, inputs: Any, **how: Any) -> Any:
@@ -138,16 +138,16 @@ def test_copies_that_do_not_fit_are_halved(task: Causal, monkeypatch: pytest.Mon
     monkeypatch.setattr(generating, "relevance", cramped)
     side_by_side(monkeypatch, 3)
     limit = 1
-    same(generation(task, PROMPT, ANSWER), whole)
+    same(explain_generation(task, PROMPT, continuation=ANSWER), whole)
     assert tried == [3, 1]
     limit = 0
     with pytest.raises(OutOfMemory, match="full"):
-        generation(task, PROMPT, ANSWER)
+        explain_generation(task, PROMPT, continuation=ANSWER)
 
 
 @pytest.mark.parametrize("score", ["logit", "log-probability"])
 def test_copies_whose_books_cannot_be_told_apart(task: Causal, score: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone, explain = generation(task, PROMPT, ANSWER, score=score), Pass.__call__
+    alone, explain = explain_generation(task, PROMPT, continuation=ANSWER, score=score), Pass.__call__
 
     def one_at_a_time(self: Pass, call: Any, targets: Any) -> Any:
         if call.samples() > 1:
@@ -156,7 +156,7 @@ def test_copies_whose_books_cannot_be_told_apart(task: Causal, score: str, monke
 
     monkeypatch.setattr(Pass, "__call__", one_at_a_time)
     side_by_side(monkeypatch, 3)
-    same(generation(task, PROMPT, ANSWER, score=score), alone)
+    same(explain_generation(task, PROMPT, continuation=ANSWER, score=score), alone)
 
 
 # What is written.
@@ -184,7 +184,7 @@ def test_the_model_writes_the_likeliest_tokens(task: Causal) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = generation(task, PROMPT, tokens=4, progress=done.append)
+            found = explain_generation(task, PROMPT, tokens=4, progress=done.append)
     finally:
         logger.removeHandler(said)
         logger.setLevel(level)
@@ -200,10 +200,10 @@ def test_the_model_writes_the_likeliest_tokens(task: Causal) -> None:
 
 def test_the_end_of_the_text_is_the_last_step() -> None:
     task = causal()
-    second = generation(task, PROMPT, tokens=3).steps[1].token
+    second = explain_generation(task, PROMPT, tokens=3).steps[1].token
     task.network.generation_config.eos_token_id = task.vocabulary[second]
-    assert [step.token for step in generation(task, PROMPT, tokens=3).steps][1:] == [second]
-    given = generation(task, PROMPT, f" Paris{END}")
+    assert [step.token for step in explain_generation(task, PROMPT, tokens=3).steps][1:] == [second]
+    given = explain_generation(task, PROMPT, continuation=f" Paris{END}")
     assert given.features[6:] == (" Paris", END)
     assert given.special[6:] == (False, True)
     assert given.written == " Paris"
@@ -212,14 +212,14 @@ def test_the_end_of_the_text_is_the_last_step() -> None:
 def test_a_chat_is_answered() -> None:
     task = causal()
     task.tokenizer.chat_template = TEMPLATE
-    found = generation(task, [{"role": "user", "content": "Rome"}], "Paris")
+    found = explain_generation(task, [{"role": "user", "content": "Rome"}], continuation="Paris")
     assert found.text == f"[user]Rome{END}[assistant]"
     assert "".join(found.features) == f"{found.text}Paris"
     assert [step.token for step in found.steps] == ["Paris"]
 
 
 def test_a_generation_is_saved_and_read_again(task: Causal) -> None:
-    found = generation(task, PROMPT, ANSWER)
+    found = explain_generation(task, PROMPT, continuation=ANSWER)
     assert Generation.from_json(found.to_json()) == found
     span = found.span(0, 2)
     assert span.output == pytest.approx(sum(step.output for step in found.steps))
@@ -227,8 +227,8 @@ def test_a_generation_is_saved_and_read_again(task: Causal) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no prompt": ({"prompt": ""}, "prompt='' is empty"),
-    "several prompts": ({"prompt": [PROMPT]}, "is neither a text nor a chat"),
+    "no prompt": ({"inputs": ""}, "prompt='' is empty"),
+    "several prompts": ({"inputs": [PROMPT]}, "is neither a text nor a chat"),
     "empty continuation": ({"continuation": ""}, "continuation='' is not a text"),
     "no text": ({"continuation": 3}, "continuation=3 is not a text"),
     "no tokens": ({"tokens": 0}, "tokens=0 writes nothing"),
@@ -248,17 +248,17 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_explained_is_refused(task: Causal, name: str) -> None:
     given, message = BAD[name]
     with pytest.raises(conserva.Error) as error:
-        generation(task, **{"prompt": PROMPT, **given})
+        explain_generation(task, **{"inputs": PROMPT, **given})
     assert message in str(error.value)
 
 
 def test_the_longest_text_is_taken(task: Causal) -> None:
-    assert len(generation(task, PROMPT, " Rome" * 59).steps) == 59
+    assert len(explain_generation(task, PROMPT, continuation=" Rome" * 59).steps) == 59
 
 
 def test_only_language_models_write(task: Causal) -> None:
     with pytest.raises(conserva.Error, match="writes nothing: use"):
-        generation(conserva.load(), PROMPT)  # type: ignore[arg-type]
+        explain_generation(conserva.load(), PROMPT)  # type: ignore[arg-type]
 
 
 # Weights that lie elsewhere, or are no tensors.
@@ -292,9 +292,13 @@ def test_weights_that_are_fetched_while_they_are_used(
     task = causal(kind)
     moved = Causal(move(language_model(kind), tmp_path), byte_tokenizer())
     for _ in range(2):
-        same(generation(moved, PROMPT, ANSWER), generation(task, PROMPT, ANSWER), 1e-12)
-    assert [step.token for step in generation(moved, PROMPT, tokens=2).steps] == [
-        step.token for step in generation(task, PROMPT, tokens=2).steps
+        same(
+            explain_generation(moved, PROMPT, continuation=ANSWER),
+            explain_generation(task, PROMPT, continuation=ANSWER),
+            1e-12,
+        )
+    assert [step.token for step in explain_generation(moved, PROMPT, tokens=2).steps] == [
+        step.token for step in explain_generation(task, PROMPT, tokens=2).steps
     ]
     ours, theirs = (conserva.explain(one, [PROMPT, "Rome"]) for one in (moved, task))
     assert [one.scores for one in ours] == [one.scores for one in theirs]
@@ -310,6 +314,6 @@ def test_layers_in_whole_numbers_are_refused(part: str) -> None:
     torch.ao.quantization.quantize_dynamic(chosen, kinds, dtype=torch.qint8, inplace=True)
     task = Causal(model.eval(), byte_tokenizer())
     with pytest.raises(conserva.Error, match="computes in whole numbers"):
-        generation(task, PROMPT, ANSWER)
+        explain_generation(task, PROMPT, continuation=ANSWER)
     with pytest.raises(conserva.Error, match="quantised"):
         conserva.explain(task, PROMPT)

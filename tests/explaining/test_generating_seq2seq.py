@@ -22,13 +22,13 @@ SOURCE, ANSWER = "a dog slept under the tree", "the dog sat on a mat"
 @pytest.mark.parametrize("rules", ["exact", "ah+ln"])
 def test_the_matrix_equals_its_rows(kind: str, rules: str) -> None:
     task = writer(kind)
-    whole = conserva.generation(task, SOURCE, ANSWER, method=rules)
+    whole = conserva.explain_generation(task, SOURCE, continuation=ANSWER, method=rules)
     words = ANSWER.split()
     assert len(whole.steps) == len(words)
     for i, word in enumerate(words):
         so_far = " ".join(words[:i])
         target = f" {word}" if i or kind != "bart" else word
-        one = conserva.explain(task, (SOURCE, so_far), target, rules)
+        one = conserva.explain(task, (SOURCE, so_far), target, method=rules)
         row = whole.row(i)
         assert row.features == one.features
         assert row.special == one.special
@@ -45,7 +45,7 @@ def test_the_matrix_equals_its_rows(kind: str, rules: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_books_close_for_every_token(kind: str) -> None:
-    whole = conserva.generation(writer(kind), SOURCE, tokens=6, method="exact")
+    whole = conserva.explain_generation(writer(kind), SOURCE, tokens=6, method="exact")
     assert 1 <= len(whole.steps) <= 6
     for step in whole.steps:
         assert abs(step.ledger.gap) < 1e-10
@@ -82,7 +82,7 @@ def test_the_most_likely_token_is_written_each_time(kind: str, caplog: pytest.Lo
 def test_an_answer_ends_with_its_mark() -> None:
     task = Seq2Seq(copy.deepcopy(writer("bart").network), writer("bart").tokenizer)
     task.network.final_logits_bias[0, task.tokenizer.eos_token_id] = 1e3
-    whole = conserva.generation(task, SOURCE)
+    whole = conserva.explain_generation(task, SOURCE)
     assert [step.token for step in whole.steps] == ["</s>"]
     assert (whole.special[-1], whole.written) == (True, "")
 
@@ -97,8 +97,8 @@ def test_an_answer_ends_where_the_decoder_does() -> None:
 
 def test_a_beginning_is_read_and_not_explained() -> None:
     task = writer("t5")
-    rest = conserva.generation(task, (SOURCE, "the dog"), " sat on", method="exact")
-    whole = conserva.generation(task, SOURCE, "the dog sat on", method="exact")
+    rest = conserva.explain_generation(task, (SOURCE, "the dog"), continuation=" sat on", method="exact")
+    whole = conserva.explain_generation(task, SOURCE, continuation="the dog sat on", method="exact")
     assert rest.features == whole.features
     assert rest.start == whole.start + 2
     for one, same in zip(rest.matrix(), whole.matrix()[2:], strict=True):
@@ -107,7 +107,7 @@ def test_a_beginning_is_read_and_not_explained() -> None:
 
 def test_the_gap_of_a_log_probability_is_minus_the_entropy() -> None:
     task = writer("bart")
-    whole = conserva.generation(task, SOURCE, ANSWER, method="exact", score="log-probability")
+    whole = conserva.explain_generation(task, SOURCE, continuation=ANSWER, method="exact", score="log-probability")
     inputs = task.batch([task.pair(task.encode(SOURCE).source, (*task.start, *task.vocabulary.pieces(ANSWER)))])
     del inputs["read"]
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_the_gap_of_a_log_probability_is_minus_the_entropy() -> None:
 
 
 def test_the_likeliest_tokens_are_told() -> None:
-    whole = conserva.generation(writer("t5"), SOURCE, tokens=3)
+    whole = conserva.explain_generation(writer("t5"), SOURCE, tokens=3)
     for step in whole.steps:
         assert step.others[0] == (step.token, pytest.approx(step.probability, abs=1e-6))
         assert [share for _, share in step.others] == sorted((share for _, share in step.others), reverse=True)
@@ -126,9 +126,12 @@ def test_the_likeliest_tokens_are_told() -> None:
 
 def test_rule_sets_keep_their_options() -> None:
     task = writer("t5")
-    plain, other = (conserva.generation(task, SOURCE, "the", method=name) for name in ("exact", "exact:gamma=0.5"))
+    plain, other = (
+        conserva.explain_generation(task, SOURCE, continuation="the", method=name)
+        for name in ("exact", "exact:gamma=0.5")
+    )
     assert other.method == "exact:gamma=0.5"
-    alone = conserva.explain(task, SOURCE, "the", "exact:gamma=0.5")
+    alone = conserva.explain(task, SOURCE, "the", method="exact:gamma=0.5")
     assert other.row(0).scores == pytest.approx(alone.scores, abs=1e-10)
     assert other.row(0).scores != pytest.approx(plain.row(0).scores, abs=1e-6)
 
@@ -142,16 +145,16 @@ def test_rule_sets_keep_their_options() -> None:
         ({"continuation": ""}, "continuation='' is empty"),
         ({"continuation": 7}, "continuation=7 is not a string"),
         ({"tokens": 0}, "tokens=0 writes nothing"),
-        ({"prompt": ""}, "is empty"),
+        ({"inputs": ""}, "is empty"),
         ({"task": pieces()}, "writes nothing: use conserva.Causal"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(conserva.Error, match=message):
-        conserva.generation(**{"task": writer("t5"), "prompt": SOURCE, **changes})
+        conserva.explain_generation(**{"task": writer("t5"), "inputs": SOURCE, **changes})
 
 
 def test_progress_is_told() -> None:
     told: list[int] = []
-    found = conserva.generation(writer("t5"), SOURCE, tokens=3, progress=told.append)
+    found = conserva.explain_generation(writer("t5"), SOURCE, tokens=3, progress=told.append)
     assert sum(told) == len(found.steps)

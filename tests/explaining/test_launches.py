@@ -38,7 +38,7 @@ def explain_plain(task: Any, texts: Any, *given: Any, **how: Any) -> Any:
 def test_explanations_are_the_same_replayed(method: str, target: Any, taped: Recorders) -> None:
     task = conserva.load("sentiment")
     texts = alike(task)
-    many = conserva.explain(task, texts, target, method, batch_tokens=1)
+    many = conserva.explain(task, texts, target, method=method, batch_tokens=1)
     assert taped.ran == [False] * (AFTER + 1) + [True] * (len(texts) - AFTER - 1)
     taped.ran.clear()
     assert many == explain_plain(task, texts, target, method)
@@ -57,7 +57,7 @@ def test_recordings_end_with_the_call(taped: Recorders) -> None:
     before = set(vars(task.model))
     for _ in range(2):
         taped.ran.clear()
-        conserva.explain(task, texts, 1, "exact", batch_tokens=1)
+        conserva.explain(task, texts, 1, method="exact", batch_tokens=1)
         assert taped.ran == [False] * (AFTER + 1) + [True] * (len(texts) - AFTER - 1)
         assert not taped.last.holds_memory
         assert taped.last._pool is None
@@ -74,7 +74,7 @@ def test_recordings_end_with_a_call_that_fails(taped: Recorders) -> None:
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
-        conserva.explain(task, alike(task), 1, "exact", batch_tokens=1, progress=stop)
+        conserva.explain(task, alike(task), 1, method="exact", batch_tokens=1, progress=stop)
     assert not taped.last.holds_memory
 
 
@@ -93,7 +93,7 @@ def test_a_study_has_one_recorder_for_all_its_texts(taped: Recorders, monkeypatc
 
 def test_a_recording_that_disagrees_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     recorders, task = record_by(Stuck, monkeypatch), conserva.load("sentiment")
-    assert conserva.explain(task, alike(task), 1, "exact", batch_tokens=1) == explain_plain(
+    assert conserva.explain(task, alike(task), 1, method="exact", batch_tokens=1) == explain_plain(
         task, alike(task), 1, "exact"
     )
     assert Tape.made == 1
@@ -102,25 +102,25 @@ def test_a_recording_that_disagrees_is_never_used(monkeypatch: pytest.MonkeyPatc
 
 def test_targets_that_differ_are_not_recorded(taped: Recorders) -> None:
     task = conserva.load("sentiment")
-    conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], "gi", batch_tokens=100)
+    conserva.explain(task, TEXTS[:4], [0, 1, 0, 1], method="gi", batch_tokens=100)
     assert taped.ran == []
 
 
 def test_other_methods_are_not_recorded(taped: Recorders) -> None:
-    conserva.explain(conserva.load("sentiment"), TEXTS, 1, "random", batch_tokens=1)
+    conserva.explain(conserva.load("sentiment"), TEXTS, 1, method="random", batch_tokens=1)
     assert taped.ran == []
 
 
 def test_without_a_gpu_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches.Recorder, "run", lambda *_: pytest.fail("recorded"))
     task = conserva.load("sentiment")
-    conserva.explain(task, alike(task), 1, "exact", batch_tokens=1)
+    conserva.explain(task, alike(task), 1, method="exact", batch_tokens=1)
 
 
 def test_a_model_with_hooks_is_not_recorded(taped: Recorders) -> None:
     task, seen = conserva.load("sentiment"), []
     task.model.register_forward_hook(lambda *_: seen.append(1))
-    conserva.explain(task, alike(task), 1, "exact", batch_tokens=1)
+    conserva.explain(task, alike(task), 1, method="exact", batch_tokens=1)
     assert taped.ran == []
     assert len(seen) == len(alike(task))
 
@@ -129,10 +129,10 @@ def test_targets_that_differ_between_batches_have_recordings_of_their_own(taped:
     task = conserva.load("sentiment")
     texts = alike(task)
     targets = [i % 2 for i in range(len(texts))]
-    found = conserva.explain(task, texts, targets, "exact", batch_tokens=1)
+    found = conserva.explain(task, texts, targets, method="exact", batch_tokens=1)
     assert any(taped.ran)
     for text, target, one in zip(texts, targets, found, strict=True):
-        assert one == conserva.explain(task, text, target, "exact")
+        assert one == conserva.explain(task, text, target, method="exact")
 
 
 def test_recordings_make_room_where_memory_runs_out(taped: Recorders, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_a_replay_that_alone_fails_its_checks_is_not_tried_again(
         return found if Tape.replays == 1 else [*found[:-1], torch.tensor(False)]  # after it was compared
 
     monkeypatch.setattr(Tape, "replay", wrong)
-    found = conserva.explain(task, texts, 1, "exact", batch_tokens=1)
+    found = conserva.explain(task, texts, 1, method="exact", batch_tokens=1)
     # The second replay is launched before the first is read.
     assert taped.ran == [False] * (AFTER + 1) + [True] * 2 + [False] * (len(texts) - AFTER - 3)
     assert found == explain_plain(task, texts, 1, "exact")

@@ -163,7 +163,10 @@ def test_every_layer_adds_up_with_what_joins_above_it(case: str) -> None:
 @pytest.mark.parametrize("method", ["exact", "ah+ln", "gi", "attnlrp", "ah+ln:gamma=0.01"])
 def test_the_first_row_is_the_explanation(method: str) -> None:
     task = conserva.load()
-    found, one = trace(task, SENTENCE, "negative", method), conserva.explain(task, SENTENCE, "negative", method)
+    found, one = (
+        trace(task, SENTENCE, "negative", method=method),
+        conserva.explain(task, SENTENCE, "negative", method=method),
+    )
     assert found.scores[0] == one.scores
     assert found.layers == ("inputs", *(f"layer {i}" for i in range(4)))
     assert found.explanation() == one

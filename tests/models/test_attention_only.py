@@ -309,7 +309,7 @@ def test_it_is_saved_and_loaded(variant: str, tmp_path: Path) -> None:
     ids = torch.tensor([task.encode("a joy of a film").ids])
     # Weights that lie elsewhere in memory may be summed in another order.
     torch.testing.assert_close(task.model(ids).logits, model(ids).logits)
-    one = conserva.explain(task, "a joy of a film", "good", "exact")
+    one = conserva.explain(task, "a joy of a film", "good", method="exact")
     assert one.output == pytest.approx(model(ids).logits[0, 2].item(), abs=1e-4)
 
 

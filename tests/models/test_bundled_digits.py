@@ -82,7 +82,7 @@ def test_patches_positions_and_biases_add_up_to_the_logit(digit: int) -> None:
     with torch.no_grad():
         logits = precise().network(pixel_values=pixels).logits[0].tolist()
     for target in range(10):
-        one = conserva.explain(precise(), image, target, "exact")
+        one = conserva.explain(precise(), image, target, method="exact")
         assert one.ledger is not None
         # The processor prepares pixels in 32 bits.
         assert math.fsum(one.scores) + one.ledger.positions + one.ledger.biases == pytest.approx(

@@ -78,7 +78,7 @@ def logits_alone(task: conserva.Graph, given: object) -> Tensor:
 @over_classes
 def test_nodes_virtual_node_and_biases_add_up_to_the_logit(name: str, target: int) -> None:
     task, inputs = precise(name), INPUTS[name]
-    for given, one in zip(inputs, conserva.explain(task, inputs, target, "exact"), strict=True):
+    for given, one in zip(inputs, conserva.explain(task, inputs, target, method="exact"), strict=True):
         assert one.features[0] == "virtual node"
         assert one.ledger is not None
         virtual, *nodes = one.scores
@@ -90,13 +90,13 @@ def test_nodes_virtual_node_and_biases_add_up_to_the_logit(name: str, target: in
 @over_classes
 def test_without_biases_scores_alone_add_up_to_the_logit(name: str, target: int) -> None:
     task, inputs = unbiased(name), INPUTS[name]
-    for given, one in zip(inputs, conserva.explain(task, inputs, target, "exact"), strict=True):
+    for given, one in zip(inputs, conserva.explain(task, inputs, target, method="exact"), strict=True):
         assert math.fsum(one.scores) == pytest.approx(logits_alone(task, given)[target].item(), abs=EXACT)
 
 
 @over_classes
 def test_with_the_plain_gradient_of_activations_a_gap_is_left(name: str, target: int) -> None:
-    for one in conserva.explain(precise(name), INPUTS[name], target, "ah+ln"):
+    for one in conserva.explain(precise(name), INPUTS[name], target, method="ah+ln"):
         assert one.ledger is not None
         assert abs(one.ledger.gap) > 1e-4
         assert one.output == pytest.approx(math.fsum(one.scores) + one.ledger.biases + one.ledger.gap, abs=EXACT)

@@ -145,7 +145,7 @@ def test_what_a_model_reads_may_change_between_calls(
         """Explain by single calls, and many texts in one call, which records."""
         single = [conserva.relevance(network, tokens(seed), 1) for seed in range(OFTEN)]
         task.model = network
-        return single, [one.scores for one in conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)]
+        return single, [one.scores for one in conserva.explain(task, texts, 1, method="ah+ln", batch_tokens=1)]
 
     before = everything(model)
     assert recorders[-1].replays > 0
@@ -374,7 +374,7 @@ def test_many_texts_are_explained_by_replays(dtype: torch.dtype, recorders: list
     special = {"pad_token_id": tokenizer.pad_token_id, "num_labels": 2}
     task = conserva.Text(tiny.llama(vocab_size=len(tokenizer), **special).to(DEVICE, dtype), tokenizer)
     texts = [f"{word} film" for word in ("good", "bad", "dull", "long")] * 3
-    found = conserva.explain(task, texts, 1, "ah+ln", batch_tokens=1)
+    found = conserva.explain(task, texts, 1, method="ah+ln", batch_tokens=1)
     assert recorders[-1].replays == len(texts) - AFTER - 1
     assert not recorders[-1].holds_memory
-    assert found == [conserva.explain(task, text, 1, "ah+ln") for text in texts]
+    assert found == [conserva.explain(task, text, 1, method="ah+ln") for text in texts]

@@ -30,7 +30,7 @@ def task() -> Blanks:
 def test_books_close_and_the_blank_is_read(kind: str) -> None:
     task = filler(kind)
     before = state_of(task.network)
-    one = conserva.explain(task, TEXT, "film", "exact")
+    one = conserva.explain(task, TEXT, "film", method="exact")
     assert closes(one)
     encoded = task.encode(TEXT)
     assert encoded.tokens[encoded.read] == "[MASK]"
@@ -44,9 +44,9 @@ def test_books_close_and_the_blank_is_read(kind: str) -> None:
 
 def test_many_equal_single_ones_and_pads_get_nothing(task: Blanks) -> None:
     texts, targets = [TEXT, "a [MASK].", "[MASK] of anything at all"], ["film", None, "film - joy"]
-    many = conserva.explain(task, texts, targets, "exact")
+    many = conserva.explain(task, texts, targets, method="exact")
     for text, target, one in zip(texts, targets, many, strict=True):
-        alone = conserva.explain(task, text, target, "exact")
+        alone = conserva.explain(task, text, target, method="exact")
         assert one.scores == pytest.approx(alone.scores, abs=1e-12)
         assert (one.text, one.target) == (text, alone.target)
     encoded = [task.encode(text) for text in texts]
@@ -57,12 +57,12 @@ def test_many_equal_single_ones_and_pads_get_nothing(task: Blanks) -> None:
 
 
 def test_targets(task: Blanks) -> None:
-    film, joy = (conserva.explain(task, TEXT, word, "exact") for word in ("film", "joy"))
+    film, joy = (conserva.explain(task, TEXT, word, method="exact") for word in ("film", "joy"))
     assert film.target == "film"
     token = task.tokenizer.convert_tokens_to_ids("film")
-    by_number = conserva.explain(task, TEXT, token, "exact")
+    by_number = conserva.explain(task, TEXT, token, method="exact")
     assert (by_number.target, by_number.output) == ("film", film.output)
-    contrast = conserva.explain(task, TEXT, "film - joy", "exact")
+    contrast = conserva.explain(task, TEXT, "film - joy", method="exact")
     assert contrast.output == pytest.approx(film.output - joy.output)
     assert (contrast.target, contrast.probability) == ("film - joy", None)
     best = conserva.explain(task, TEXT, method="exact")
@@ -84,7 +84,7 @@ def test_a_word_after_a_space_is_meant_where_tokens_tell() -> None:
     byte_level = PreTrainedTokenizerFast(tokenizer_object=bytes_of, pad_token="<pad>", mask_token=mask)
     task = Blanks(model("bert", "AutoModelForMaskedLM"), byte_level)
     assert byte_level.convert_ids_to_tokens(task.aim("joy", None)) == "Ġjoy"
-    one = conserva.explain(task, "of <mask>", "joy", "exact")
+    one = conserva.explain(task, "of <mask>", "joy", method="exact")
     assert (one.features[-1], one.target) == ("<mask>", "joy")
 
 

@@ -138,8 +138,8 @@ def test_relevance_is_read_behind_the_embeddings_too() -> None:
 
 @pytest.mark.parametrize("method", conserva.methods())
 def test_every_method_explains_the_next_token(task: Causal, method: str) -> None:
-    many = conserva.explain(task, PROMPTS[:2], " Paris", method)
-    alone = conserva.explain(task, PROMPTS[1], " Paris", method)
+    many = conserva.explain(task, PROMPTS[:2], " Paris", method=method)
+    alone = conserva.explain(task, PROMPTS[1], " Paris", method=method)
     assert many[1].scores == pytest.approx(alone.scores, abs=1e-5)
 
 
@@ -210,7 +210,7 @@ def test_what_is_no_token_is_refused(task: Causal, name: str) -> None:
     with pytest.raises(conserva.Error) as error:
         conserva.explain(task, PROMPT, target)
     assert message in str(error.value)
-    assert "piece" not in message or "conserva.generation" in str(error.value)
+    assert "piece" not in message or "conserva.explain_generation" in str(error.value)
 
 
 TOKENIZERS: dict[str, tuple[Callable[[], Any], str, list[str], str]] = {
@@ -370,12 +370,12 @@ def test_hidden_tokens_are_as_if_they_were_not_seen(task: Causal) -> None:
 
 def test_methods_are_measured_on_the_next_token(task: Causal) -> None:
     data = [(PROMPT, " Paris"), (PROMPTS[2], "London"), ("Rome", 305)]
-    found = conserva.evaluate(task, data, ["exact", "random"], steps=3, target="true", random_seeds=1)
+    found = conserva.evaluate(task, data, ["exact", "random"], steps=3, watch="true", random_seeds=1)
     assert found.protocol["mask"] == "drop"
     assert found.samples == 3
     assert {one.method for one in found.methods} >= {"exact", "random"}
     with pytest.raises(conserva.Error, match="Label 'Marseille' of row 1 is not one of"):
-        conserva.evaluate(task, [(PROMPT, "Marseille")], ["exact"], target="true")
+        conserva.evaluate(task, [(PROMPT, "Marseille")], ["exact"], watch="true")
     with pytest.raises(conserva.Error, match="its entries differ"):
         conserva.evaluate(task, [PROMPT, (PROMPT, " Paris")], ["exact"])
     with pytest.raises(conserva.Error, match="data=\\[\\] holds no prompts"):

@@ -201,7 +201,7 @@ def test_areas_of_graphs_with_different_sizes_by_hand() -> None:
     found = conserva.evaluate(task, data, ["exact"], protocol="paper", mask="token", steps="each", reference=False)
     areas = []
     for smiles, label in data:
-        one = conserva.explain(task, smiles, label, "exact").visible()
+        one = conserva.explain(task, smiles, label, method="exact").visible()
         order = np.argsort(-np.array(one.scores), kind="stable")
         points = []
         for count in range(len(order) + 1):

@@ -327,15 +327,15 @@ def test_data_that_is_none_is_refused(task: Image, tmp_path: Path) -> None:
         conserva.evaluate(task, [(own_size(), "fish")], ["gi"], protocol="paper")
 
 
-@pytest.mark.parametrize("method", [None, "exact"])
-def test_pixels_sum_to_their_patch(task: Image, method: str | None) -> None:
-    pixels = task.pixels(own_size(), "dog", method)
-    one = conserva.explain(task, own_size(), "dog", method)
+@pytest.mark.parametrize("method", ["ah+ln", "exact", conserva.rules("exact", gamma=0.1)])
+def test_pixels_sum_to_their_patch(task: Image, method: Any) -> None:
+    pixels = task.pixels(own_size(), "dog", rules=method)
+    one = conserva.explain(task, own_size(), "dog", method=method)
     assert pixels.shape == (32, 32)
     summed = pixels.reshape(4, 8, 4, 8).sum((1, 3)).ravel()
     np.testing.assert_allclose(summed, one.scores, **EXACT)
-    with pytest.raises(conserva.Error, match="method='rollout' tells nothing of single pixels: choose one of gi"):
-        task.pixels(own_size(), method="rollout")
+    with pytest.raises(conserva.Error, match="rules='rollout' names no rule set: choose one of 'gi'"):
+        task.pixels(own_size(), rules="rollout")
 
 
 def test_reading_leaves_the_given_image_alone() -> None:

@@ -108,7 +108,7 @@ def test_a_probability_is_that_of_the_head(case: str) -> None:
     outputs, probabilities = outputs_by_hand(head, logits), by_hand(head, logits)
     assert task.classes == len(outputs)
     for index, (output, probability) in enumerate(zip(outputs, probabilities, strict=True)):
-        one = conserva.explain(task, TEXT, index, "exact")
+        one = conserva.explain(task, TEXT, index, method="exact")
         assert one.output == pytest.approx(output, abs=1e-9)
         assert one.probability == (None if probability is None else pytest.approx(probability, abs=1e-6))
         assert tiny_heads.closes(one)
@@ -131,7 +131,7 @@ def test_a_probability_is_that_of_the_head(case: str) -> None:
 def test_many_texts_have_their_own_probabilities(case: str) -> None:
     task, head = task_of(case), CASES[case][-1]
     texts = [TEXT, "dull", "a joy of a film."]
-    for text, one in zip(texts, conserva.explain(task, texts, 0, "gi", batch_tokens=1000), strict=True):
+    for text, one in zip(texts, conserva.explain(task, texts, 0, method="gi", batch_tokens=1000), strict=True):
         expected = by_hand(head, logits_of(task, text))[0]
         assert one.probability == (None if expected is None else pytest.approx(expected, abs=1e-6))
 
@@ -169,7 +169,7 @@ def test_steps_between_ordered_classes_are_the_logits_of_the_thresholds() -> Non
     task = task_of("ordinal, four thresholds")
     assert list(task.labels) == ["0", "1", "2", "3", "4"]
     for k, logit in enumerate(logits_of(task)):
-        assert conserva.explain(task, TEXT, f"{k + 1} - {k}", "exact").output == pytest.approx(logit, abs=1e-9)
+        assert conserva.explain(task, TEXT, f"{k + 1} - {k}", method="exact").output == pytest.approx(logit, abs=1e-9)
     names = dict(enumerate(("poor", "fair", "good", "great", "best")))
     task.network.config.id2label = names
     assert list(task.labels) == list(names.values())
@@ -212,7 +212,7 @@ def test_nothing_about_a_regression_speaks_of_probabilities(case: str, tmp_path:
     printed = io.StringIO()
     console = Console(file=printed, width=120)
     show([one], console)
-    compare({"gi": one, "exact": conserva.explain(task, TEXT, 0, "exact")}, console)
+    compare({"gi": one, "exact": conserva.explain(task, TEXT, 0, method="exact")}, console)
     followed = conserva.trace(task, TEXT, 0)
     for shown in (printed.getvalue(), page([one]), one._repr_html_(), trace_page(followed)):
         assert "probab" not in shown
@@ -274,7 +274,7 @@ def test_images_and_tags_have_heads_too(changes: dict[str, Any], expected: str) 
         with torch.no_grad():
             logits = task.model(**task.batch([task.encode(given)])).logits[0].tolist()
         probability = by_hand(expected, logits)[1]
-        one = conserva.explain(task, given, 1, "gi")
+        one = conserva.explain(task, given, 1, method="gi")
         assert one.probability == (None if probability is None else pytest.approx(probability, abs=1e-6))
     with pytest.raises(conserva.Error, match="is for classifiers of texts"):
         conserva.Image(network, head="ordinal")
@@ -290,7 +290,7 @@ def test_texts_beside_an_image_are_judged_as_the_model_was_trained(kind: str, he
     with torch.no_grad():
         logits = task.model(**task.batch([task.encode(noise())])).logits[0].tolist()
     for index, probability in enumerate(by_hand(head, logits)):
-        assert conserva.explain(task, noise(), index, "gi").probability == pytest.approx(probability, abs=1e-6)
+        assert conserva.explain(task, noise(), index, method="gi").probability == pytest.approx(probability, abs=1e-6)
     alone = conserva.Image(network, processor(), ["a small dog"])
     one = conserva.explain(alone, noise(), method="gi")
     assert one.probability == (None if kind == "CLIP" else pytest.approx(sigmoid(logits[1]), abs=1e-6))

@@ -46,7 +46,7 @@ def all_spans(task: Question, pair: tuple[str, str]) -> dict[tuple[int, int], fl
 def test_books_close_on_an_answer(kind: str) -> None:
     task = answering(kind)
     before = state_of(task.network)
-    one = conserva.explain(task, PAIR, "clint eastwood", "exact")
+    one = conserva.explain(task, PAIR, "clint eastwood", method="exact")
     assert closes(one)
     span = (one.features.index("clint"), one.features.index("eastwood"))
     assert one.output == pytest.approx(all_spans(task, PAIR)[span], rel=1e-6)
@@ -76,31 +76,31 @@ def test_the_start_and_the_end_alone(task: Question, part: str) -> None:
     assert closes(one)
     assert one.output == pytest.approx(scores[best], rel=1e-6)
     assert one.probability == pytest.approx(np.exp(scores[best]) / np.exp(scores[places]).sum(), rel=1e-4)
-    named = conserva.explain(alone, PAIR, "clint eastwood", "exact")
+    named = conserva.explain(alone, PAIR, "clint eastwood", method="exact")
     place = named.features.index("clint" if part == "start" else "eastwood")
     assert named.output == pytest.approx(scores[place], rel=1e-6)
 
 
 def test_an_answer_is_its_start_and_its_end(task: Question) -> None:
     parts = [Question(task.network, task.tokenizer, part=part) for part in ("start", "end")]
-    start, end = (conserva.explain(one, PAIR, "clint eastwood", "exact") for one in parts)
-    whole = conserva.explain(task, PAIR, "clint eastwood", "exact")
+    start, end = (conserva.explain(one, PAIR, "clint eastwood", method="exact") for one in parts)
+    whole = conserva.explain(task, PAIR, "clint eastwood", method="exact")
     assert whole.output == pytest.approx(start.output + end.output)
     assert whole.scores == pytest.approx(np.add(start.scores, end.scores), abs=1e-12)
-    contrast = conserva.explain(task, PAIR, "clint eastwood - this film", "exact")
-    other = conserva.explain(task, PAIR, "this film", "exact")
+    contrast = conserva.explain(task, PAIR, "clint eastwood - this film", method="exact")
+    other = conserva.explain(task, PAIR, "this film", method="exact")
     assert contrast.output == pytest.approx(whole.output - other.output)
     assert (contrast.target, contrast.probability) == ("clint eastwood - this film", None)
     assert whole.target == "clint eastwood"
     dashed = (PAIR[0], "a joy - a film")
-    assert conserva.explain(task, dashed, "joy - a", "exact").probability is not None  # the words stand there
+    assert conserva.explain(task, dashed, "joy - a", method="exact").probability is not None  # the words stand there
 
 
 def test_many_equal_single_ones_and_pads_get_nothing(task: Question) -> None:
     pairs, targets = [PAIR, ("who?", "a joy."), LONG], ["unwatchably", None, "film - and"]
-    many = conserva.explain(task, pairs, targets, "exact")
+    many = conserva.explain(task, pairs, targets, method="exact")
     for pair, target, one in zip(pairs, targets, many, strict=True):
-        alone = conserva.explain(task, pair, target, "exact")
+        alone = conserva.explain(task, pair, target, method="exact")
         assert one.scores == pytest.approx(alone.scores, abs=1e-12)
         assert (one.text, one.target) == (" | ".join(pair), alone.target)
         assert one.probability == pytest.approx(alone.probability)
@@ -155,14 +155,14 @@ def test_bad_targets_are_refused(task: Question, target: Any, says: str) -> None
 
 def test_answers_have_a_length(task: Question) -> None:
     words = LONG[1].split()
-    assert conserva.explain(task, LONG, " ".join(words[:30]), "exact").probability is not None
+    assert conserva.explain(task, LONG, " ".join(words[:30]), method="exact").probability is not None
     with pytest.raises(conserva.Error, match="has 31 tokens, an answer 30 at most"):
         conserva.explain(task, LONG, " ".join(words[:31]))
 
 
 def test_long_contexts_are_cut_by_choice_and_questions_never(task: Question) -> None:
     context = "good " * 300 + "film"
-    one = conserva.explain(task, ("who?", context), "good", "exact", truncate=True)
+    one = conserva.explain(task, ("who?", context), "good", method="exact", truncate=True)
     assert len(one.features) == 128
     assert one.features[1:3] == ("who", "?")
     both = conserva.explain(task, ("who " * 90, "good " * 60), truncate=True)

@@ -240,7 +240,7 @@ def test_data_that_is_none_is_refused(data: object, message: str) -> None:
 
 def test_an_unknown_next_token_is_refused() -> None:
     with pytest.raises(conserva.Error, match="catdog"):
-        conserva.evaluate(writer("bart"), [("a cat", "catdog")], ["exact"], target="true")
+        conserva.evaluate(writer("bart"), [("a cat", "catdog")], ["exact"], watch="true")
 
 
 def test_an_audit_takes_pairs() -> None:

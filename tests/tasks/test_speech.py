@@ -50,7 +50,7 @@ def test_windows_are_sums_of_frames(frames: int, monkeypatch: pytest.MonkeyPatch
     """The same relevance as the network itself gives its spectrogram; with 7 frames the last window is a short one."""
     monkeypatch.setattr(Speech, "_frames", frames)
     task = speech()
-    one = conserva.explain(task, INPUTS[1], 7, "exact")
+    one = conserva.explain(task, INPUTS[1], 7, method="exact")
     found = extractor()(tone(0.3, hertz=900).astype(np.float32), sampling_rate=RATE, return_tensors="pt")
     ids = torch.tensor([[*task.start, *task.vocabulary.pieces("the cat sat")]])
     inputs = {"input_features": found["input_features"].double(), "decoder_input_ids": ids}
@@ -82,7 +82,7 @@ def test_the_tokenizers_prefix_begins_an_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_answer_is_explained_token_by_token() -> None:
     task = speech()
-    whole = conserva.generation(task, INPUTS[0], tokens=4, method="exact")
+    whole = conserva.explain_generation(task, INPUTS[0], tokens=4, method="exact")
     assert whole.steps[0].scores == pytest.approx(conserva.explain(task, INPUTS[0], method="exact").scores, abs=1e-10)
     assert all(abs(step.ledger.gap) < 1e-10 for step in whole.steps)
     assert whole.sections == (("source", 10), ("answer so far", 1 + len(whole.steps)))

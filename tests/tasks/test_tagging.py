@@ -51,7 +51,7 @@ class Table(nn.Module):
 def test_books_close_and_the_asked_word_is_read(kind: str) -> None:
     task = tagger(kind)
     before = state_of(task.network)
-    one = conserva.explain(task, (TEXT, "film"), "B-PER", "exact")
+    one = conserva.explain(task, (TEXT, "film"), "B-PER", method="exact")
     assert closes(one)
     place = one.features.index("film")
     ids = torch.tensor([task.encode((TEXT, "film")).ids])
@@ -65,9 +65,9 @@ def test_books_close_and_the_asked_word_is_read(kind: str) -> None:
 
 def test_many_equal_single_ones_and_pads_get_nothing(task: Tokens) -> None:
     given = [(TEXT, "film"), ("a joy.", 1), ("clint eastwood at his very best", "eastwood")]
-    many = conserva.explain(task, given, ["B-LOC", 0, "B-LOC - O"], "exact")
+    many = conserva.explain(task, given, ["B-LOC", 0, "B-LOC - O"], method="exact")
     for pair, target, one in zip(given, ["B-LOC", 0, "B-LOC - O"], many, strict=True):
-        alone = conserva.explain(task, pair, target, "exact")
+        alone = conserva.explain(task, pair, target, method="exact")
         assert one.scores == pytest.approx(alone.scores, abs=1e-12)
         assert (one.text, one.target) == (alone.text, alone.target)
     encoded = [task.encode(pair) for pair in given]
@@ -78,11 +78,11 @@ def test_many_equal_single_ones_and_pads_get_nothing(task: Tokens) -> None:
 
 
 def test_targets(task: Tokens) -> None:
-    each = [conserva.explain(task, (TEXT, "film"), label, "exact").output for label in LABELS.values()]
+    each = [conserva.explain(task, (TEXT, "film"), label, method="exact").output for label in LABELS.values()]
     predicted = conserva.explain(task, (TEXT, "film"))
     assert predicted.target == LABELS[int(np.argmax(each))]
-    assert conserva.explain(task, (TEXT, "film"), 2, "exact").output == each[2]
-    contrast = conserva.explain(task, (TEXT, "film"), "B-LOC - B-PER", "exact")
+    assert conserva.explain(task, (TEXT, "film"), 2, method="exact").output == each[2]
+    contrast = conserva.explain(task, (TEXT, "film"), "B-LOC - B-PER", method="exact")
     assert contrast.output == pytest.approx(each[2] - each[1])
     assert contrast.probability is None
     with pytest.raises(conserva.Error, match=r"'B-ORG'.*'O', 'B-PER', 'B-LOC'"):

@@ -122,10 +122,10 @@ def test_the_model_is_told_which_token_is_whose() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_pairs_equal_single_ones(kind: str) -> None:
     task = task_of(kind)
-    many = conserva.explain(task, PAIRS, 1, "exact", batch_tokens=1000)
+    many = conserva.explain(task, PAIRS, 1, method="exact", batch_tokens=1000)
     assert [one.text for one in many] == [" | ".join(pair) for pair in PAIRS]
     for pair, one in zip(PAIRS, many, strict=True):
-        alone = conserva.explain(task, pair, 1, "exact")
+        alone = conserva.explain(task, pair, 1, method="exact")
         assert (one.features, one.sections, one.words) == (alone.features, alone.sections, alone.words)
         np.testing.assert_allclose(one.scores, alone.scores, atol=1e-9)
 

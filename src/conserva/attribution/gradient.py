@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from ..engine.memory import AUTO
 from ..engine.passes import Relevance
 from ..engine.relevance import relevance
 from ..engine.rules import RuleSet, rule_set
@@ -14,11 +15,20 @@ from ..errors import NotApplicable
 from .attribution import Attribution
 
 
-def by_rule_set(name: str) -> Callable[..., Attribution]:
+def by_rule_set(
+    base: str | RuleSet, trusted: Collection[str] = (), checkpoint: str = AUTO
+) -> Callable[..., Attribution]:
     """Return the method that a rule set is.
 
-    Relevance is read at the word vectors, or at the output of the embedding block, which has the places added and the
-    norm behind it: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
+    Relevance is read at the word embeddings, or at the output of the embedding block, which includes position
+    embeddings and a norm: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
+
+    Parameters
+    ----------
+    base
+        A rule set, or the name of one.
+    trusted, checkpoint
+        As in `conserva.relevance`.
     """
 
     def apply(
@@ -28,17 +38,22 @@ def by_rule_set(name: str) -> Callable[..., Attribution]:
         *,
         at: Literal["inputs", "embeddings"] = "inputs",
         gamma: float = 0.0,
+        bilinear: Literal["refuse", "half", "gradient"] = "refuse",
     ) -> Attribution:
-        result = relevance(model, inputs, target, rules=rules_with(name, gamma), at=at)
-        scores = {place: result.scores(place) for place in result.inputs} if at == "inputs" else _embedded(result)
+        rules = rules_with(base, gamma, bilinear)
+        result = relevance(model, inputs, target, rules=rules, at=at, trusted=trusted, checkpoint=checkpoint)
+        scores = {name: result.scores(name) for name in result.inputs} if at == "inputs" else _embedded(result)
         return Attribution(scores, result.output, result.logits, result.ledger)
 
     return apply
 
 
-def rules_with(name: str, gamma: float) -> RuleSet:
-    """Return a named rule set, with LRP-gamma for linear layers unless gamma is 0."""
-    return rule_set(name, gamma=gamma) if gamma else rule_set(name)
+def rules_with(base: str | RuleSet, gamma: float, bilinear: str) -> RuleSet:
+    """Return a rule set with options: LRP-gamma for linear layers unless `gamma` is 0, and the rule for `bilinear`."""
+    changes: dict[str, str | float] = {"gamma": gamma} if gamma else {}
+    if bilinear != "refuse":
+        changes["bilinear"] = bilinear
+    return rule_set(base, **changes)
 
 
 def _embedded(result: Relevance) -> dict[str, Tensor]:

@@ -6,13 +6,15 @@ import difflib
 import inspect
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor, nn
 
+from ..engine.context import Propagation, as_rule_set
+from ..engine.memory import AUTO
 from ..engine.rules import RULE_SETS, RuleSet
 from ..errors import Error
 from .attention import a_flow, a_last, rollout
@@ -22,6 +24,9 @@ from .gae import attn_gradcam, gae
 from .gradient import by_rule_set, rules_with
 from .integrated import ig
 from .random_order import random
+
+MethodLike: TypeAlias = "str | RuleSet | Propagation"
+"""A method as users name it: by its name, with options if any, or by a rule set."""
 
 
 class Apply(Protocol):
@@ -69,8 +74,20 @@ def options(name: str) -> dict[str, Any]:
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
-def find(given: str) -> Method:
-    """Return the method of a name, with its options if any are given: `find("random:seed=3")`."""
+def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = AUTO) -> Method:
+    """Return a method.
+
+    Parameters
+    ----------
+    given
+        The name of a method, with options as in "random:seed=3"; or a rule set, as `conserva.rules(...)` returns it.
+    trusted, checkpoint
+        As in `conserva.relevance`, for methods that are a rule set. Others do not use them.
+    """
+    if isinstance(given, (RuleSet, Propagation)):
+        own = as_rule_set(given)
+        parts = {key: value for key, value in own.to_dict().items() if key != "name"}
+        return Method(own.name, own.summary, by_rule_set(own, trusted, checkpoint), parts, own)
     name, *chosen = str(given).split(":")
     entry = next((entry for entry in _ALL if entry[0] == name), None)
     if entry is None:
@@ -88,13 +105,16 @@ def find(given: str) -> Method:
             raise Error(f"method={given!r}: {one!r} is not an option of {name}. Its options and defaults: {there}.")
         values[option] = _value(given, option, text, hints[option])
     changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
-    rules = rules_with(name, values["gamma"]) if name in RULE_SETS else None
+    rules: RuleSet | None = None
+    if name in RULE_SETS:
+        function = by_rule_set(name, trusted, checkpoint)
+        rules = rules_with(name, values["gamma"], values["bilinear"])
     return Method(name + changed, summary, partial(function, **values), values, rules)
 
 
 def rules_of(method: Method) -> RuleSet | None:
     """Return the rule set that a method is, if it is one that reads relevance at the inputs."""
-    return method.rules if method.rules is not None and method.options["at"] == "inputs" else None
+    return method.rules if method.options.get("at", "inputs") == "inputs" else None
 
 
 def _value(given: str, option: str, text: str, kind: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..engine.context import Propagation, as_rule_set
 from ..engine.relevance import relevance
-from ..engine.rules import RuleSet
+from ..engine.rules import DEFAULT, RuleSet
 from ..engine.targets import Target
 from ..engine.untouched import untouched
 from ..errors import Error, NotApplicable
@@ -52,7 +52,7 @@ def examine(
     inputs: Any,
     target: Target | list[Target] | Tensor = None,
     *,
-    rules: str | RuleSet | Propagation = "exact",
+    rules: str | RuleSet | Propagation = DEFAULT,
     trusted: tuple[str, ...] = (),
 ) -> list[Finding]:
     """Check the explanations of a model on some inputs.

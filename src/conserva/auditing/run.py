@@ -16,7 +16,7 @@ from ..engine.coverage import Meeting
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
 from ..engine.operations.tensors import in_float32
-from ..engine.rules import RuleSet
+from ..engine.rules import DEFAULT, RuleSet
 from ..engine.sources import Sources
 from ..engine.targets import of_sample, plain
 from ..engine.untouched import untouched
@@ -33,7 +33,7 @@ def audit(
     inputs: Any,
     target: Any = None,
     *,
-    rules: str | RuleSet | Propagation = "gi",
+    rules: str | RuleSet | Propagation = DEFAULT,
 ) -> Audit:
     """Test conservation operation by operation: what each takes in, gives on, gives to constants, and loses.
 

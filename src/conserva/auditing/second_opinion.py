@@ -25,7 +25,7 @@ from ..engine.inputs import Inputs
 from ..engine.operations.tensors import in_float32
 from ..engine.passes import Relevance
 from ..engine.relevance import relevance
-from ..engine.rules import RuleSet
+from ..engine.rules import DEFAULT, RuleSet
 from ..engine.sources import Sources, word_tables
 from ..engine.targets import Target, settled
 from ..engine.untouched import untouched
@@ -122,7 +122,7 @@ def verify(
     inputs: Any,
     target: Target | list[Target] | Tensor = None,
     *,
-    rules: str | RuleSet | Propagation = "exact",
+    rules: str | RuleSet | Propagation = DEFAULT,
     directions: int = DIRECTIONS,
     step: float = STEP,
     seed: int = 0,

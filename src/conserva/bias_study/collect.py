@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .._util.journal import Journal
+from ..attribution import Method
 from ..errors import Error
 from ..explaining.explain import explain_with
 from ..replay.recorder import Recorder, recorder_of
@@ -85,7 +86,7 @@ class Collector:
         task: Text,
         finder: Finder,
         target: str,
-        method: str,
+        method: Method,
         *,
         truncate: bool = True,
         batch_tokens: int | None = None,
@@ -183,7 +184,7 @@ class Collector:
         beyond = 0
         for one, tokens, why in zip(waiting, encoded, explained, strict=True):
             if not all(map(math.isfinite, (*why.scores, why.output))):
-                raise Error(f"Text {one.number + 1} ({one.text[:40]!r}): {self.method} gives nan or inf.")
+                raise Error(f"Text {one.number + 1} ({one.text[:40]!r}): {self.method.name} gives nan or inf.")
             there = [found for found in one.found if found.end <= _reach(tokens)]
             beyond += len(one.found) - len(there)
             mentions += _mentions(one, there, tokens, why)

@@ -11,8 +11,9 @@ import torch
 from .._util.extras import require
 from .._util.files import check_folder
 from .._util.versions import versions
-from ..attribution import find
+from ..attribution import MethodLike, find
 from ..datasets import class_indices
+from ..engine.rules import DEFAULT
 from ..engine.targets import read_target
 from ..errors import Error
 from ..tasks.batches import budget
@@ -29,11 +30,11 @@ from .store import save
 
 def bias(
     task: Task,
-    texts: Any,
+    data: Any,
     groups: Groups | Tagger,
     *,
     target: str | None = "positive - negative",
-    method: str = "ah+ln",
+    method: MethodLike = DEFAULT,
     level: float = 0.05,
     ordinary: str = "skip",
     ambiguous: str = "own",
@@ -50,7 +51,7 @@ def bias(
     ----------
     task
         A text classifier: what `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
-    texts
+    data
         A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label); or an
         iterator of texts, which is read one by one.
     groups
@@ -62,7 +63,7 @@ def bias(
         The contrast that is explained, the difference of two classes' scores; None for a two-class model's second less
         its first.
     method
-        One of `conserva.methods()`.
+        One of `conserva.methods()`, or a rule set of your own.
     level
         Below which corrected p-values are flagged.
     ordinary
@@ -91,7 +92,7 @@ def bias(
     target, first, second = _contrast(task, target)
     found_method = find(method)
     finder, about = _finder(groups, ordinary, ambiguous)
-    corpus = _corpus(task, texts, first, second)
+    corpus = _corpus(task, data, first, second)
     installed = versions("tokenizers")
     if out is not None:
         check_folder(Path(out), f"out={str(out)!r}")
@@ -108,7 +109,7 @@ def bias(
         "model": model,
         "versions": {name: one for name, one in installed.items() if name != "python"},
     }
-    collector = Collector(task, finder, target, found_method.name, truncate=truncate, batch_tokens=tokens)
+    collector = Collector(task, finder, target, found_method, truncate=truncate, batch_tokens=tokens)
     done = collector.collect(corpus, None if out is None else Path(out), settings, progress)
     if not done.mentions:
         raise Error(_nothing(corpus, done.texts, done.left_out, done.beyond))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .._util.files import expanded, write_text
+from ..engine.rules import DEFAULT
 from ..errors import Error
-from .form import FORM, Commands, add_model, device_of
+from .arguments import FORM, Commands, add_data, add_model, load_task
 from .input_options import lines_of
 from .output import put_json, say_written
 from .progress import progress
@@ -33,26 +34,17 @@ was when the same command is given again."""
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser("bias", help="compare what falls on groups of words", epilog=BIAS, **FORM)
-    parser.add_argument(
-        "--data",
-        required=True,
-        help="a .txt, .csv, .tsv, .jsonl, .json or .parquet file, or the name of a dataset of texts",
-    )
-    parser.add_argument("--text", metavar="COLUMN", help="the column of texts (default: found by its name)")
-    parser.add_argument("--label", metavar="COLUMN", help="the column of the labels (default: found by its name)")
-    parser.add_argument("--split", help="the split, where the data has several")
-    parser.add_argument("--count", type=int, help="how many texts are drawn (default: all)")
+    add_data(parser, "a .txt, .csv, .tsv, .jsonl, .json or .parquet file, or the name of a dataset of texts", "texts")
     parser.add_argument("--groups", help="a folder, files as a.txt,b.txt, or names (default: names)")
     parser.add_argument("--tagger", metavar="MODEL", help="find groups by a token classifier instead, as PER and LOC")
     parser.add_argument("--target", help="the contrast, as 'good - bad' (default: of two classes, second - first)")
-    parser.add_argument("--method", default="ah+ln", help="how texts are explained (default: %(default)s)")
+    parser.add_argument("--method", default=DEFAULT, help="how texts are explained (default: %(default)s)")
     parser.add_argument("--level", type=float, default=0.05, help="of the tests (default: %(default)s)")
     parser.add_argument("--keep-ordinary", action="store_true", help="count names that are ordinary words, too")
     parser.add_argument("--skip-ambiguous", action="store_true", help="leave out words that several groups have")
     parser.add_argument("--swaps", type=int, default=10, help="entities swapped as a check (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of draws and tests (default: %(default)s)")
     parser.add_argument("--no-truncate", action="store_true", help="refuse texts longer than the model takes")
-    parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
     parser.add_argument("--batch-tokens", type=int, help="tokens explained at once (default: what suits the device)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -62,12 +54,10 @@ def add(commands: Commands) -> None:
 
 def _bias(given: argparse.Namespace) -> None:
     from ..bias_study.run import bias
-    from ..tasks.loading import load
 
     groups = _groups(given)
     texts = _texts(given)
-    task = load(given.model)
-    task.model.to(device_of(given.device))
+    task = load_task(given)
     with progress("reading texts") as say:
         study = bias(
             task,
@@ -117,10 +107,10 @@ def _texts(given: argparse.Namespace) -> Any:
 
     path, said = expanded(given.data), f"--data {given.data}"
     if path.suffix.lower() != ".txt":
-        data = read_labelled(given.data, text=given.text, label=given.label, split=given.split)
+        data = read_labelled(given.data, text=given.text_column, label=given.label_column, split=given.split)
         return data.take(given.count, given.seed)
-    if given.text or given.label or given.split:
-        raise Error(f"--data {given.data} has no columns: --text, --label and --split are for tables.")
+    if given.text_column or given.label_column or given.split:
+        raise Error(f"--data {given.data} has no columns: --text-column, --label-column and --split are for tables.")
     if given.count is None:
         return Corpus(
             ((line, None) for line in lines_of(path, said)),

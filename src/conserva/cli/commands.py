@@ -11,7 +11,7 @@ from types import ModuleType
 
 from .. import __version__
 from . import auditing, biasing, doctoring, evaluating, explaining
-from .form import FORM, Parser, check_outputs
+from .arguments import FORM, Parser, check_outputs
 
 PARTS: tuple[ModuleType, ...] = (explaining, auditing, doctoring, evaluating, biasing)
 if find_spec("conserva.paper") is not None:  # an installation may leave it out

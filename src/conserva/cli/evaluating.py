@@ -8,7 +8,7 @@ from pathlib import Path
 from .._util.files import write_text
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..results.saving import drawn
-from .form import FORM, Commands, add_model, device_of, refuse
+from .arguments import FORM, Commands, add_data, add_model, load_task, refuse
 from .output import put_json, say_written
 from .progress import progress
 
@@ -28,18 +28,16 @@ run that was stopped goes on where it was when the same command is given again."
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser("evaluate", help="measure how faithful methods are", epilog=EVALUATE, **FORM)
-    parser.add_argument(
-        "--data",
-        required=True,
-        help="a .csv, .tsv, .jsonl, .json or .parquet file, a folder of images, or the name of a dataset",
+    add_data(
+        parser,
+        "a .csv, .tsv, .jsonl, .json or .parquet file, a folder of images, or the name of a dataset",
+        "texts or SMILES",
     )
-    parser.add_argument("--text", metavar="COLUMN", help="the column of texts or SMILES (default: found by its name)")
-    parser.add_argument("--label", metavar="COLUMN", help="the column of the labels (default: found by its name)")
-    parser.add_argument("--split", help="the split, where the data has several")
-    parser.add_argument("--count", type=int, help="how many samples are drawn (default: all)")
     parser.add_argument("--methods", help="which, as a,b,c (default: all)")
     parser.add_argument("--protocol", default="default", help="default or paper (default: %(default)s)")
-    parser.add_argument("--target", help="the class to watch, predicted or true (default: the protocol's)")
+    parser.add_argument(
+        "--watch", help="the class whose probability is watched, predicted or true (default: the protocol's)"
+    )
     parser.add_argument(
         "--mask",
         help="of tokens unk, mask, pad or drop (default: the protocol's); of nodes token, induced or blank (default: "
@@ -50,7 +48,6 @@ def add(commands: Commands) -> None:
     parser.add_argument("--random-seeds", type=int, default=5, help="random orders to average (default: %(default)s)")
     parser.add_argument("--no-reference", action="store_true", help="leave out the yardsticks")
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
-    parser.add_argument("--device", default="cpu", help="where the model runs, as cuda (default: %(default)s)")
     parser.add_argument(
         "--batch-tokens", type=int, help="tokens, nodes or patches explained at once (default: what suits the device)"
     )
@@ -66,23 +63,21 @@ def _evaluate(given: argparse.Namespace) -> None:
     from ..evaluation.run import evaluate
     from ..evaluation.store import save
     from ..tasks import Image
-    from ..tasks.loading import load
     from ..views.table import show
 
-    task = load(given.model)
+    task = load_task(given)
     data = given.data
     if isinstance(task, Image) or data in GRAPH_DATASETS:  # which their task reads itself, and others refuse
-        refuse(f"--data {data}", given, "text", "label", "split")
+        refuse(f"--data {data}", given, "text_column", "label_column", "split")
     else:
-        data = read_labelled(data, text=given.text, label=given.label, split=given.split)
-    task.model.to(device_of(given.device))
+        data = read_labelled(data, text=given.text_column, label=given.label_column, split=given.split)
     with progress("evaluating") as say:
         found = evaluate(
             task,
             data,
             given.methods.split(",") if given.methods else None,
             protocol=given.protocol,
-            target=given.target,
+            watch=given.watch,
             mask=given.mask,
             steps=int(given.steps) if given.steps and given.steps.isdecimal() else given.steps,
             count=given.count,

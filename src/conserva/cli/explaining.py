@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._util.files import write_parts
+from ..engine.rules import DEFAULT
 from ..errors import Error
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..results.explanation import Explanation
 from ..results.generation import LOG_PROBABILITY, LOGIT
 from ..results.result import Result
 from ..results.saving import drawn
-from .form import FORM, Commands, add_model, refuse
+from .arguments import FORM, Commands, add_model, load_task, refuse
 from .input_options import add_inputs, aimed, as_read, inputs_of, lines_of, target_of
 from .output import put_json, put_json_list, say_written
 from .progress import progress
@@ -53,7 +54,7 @@ def add(commands: Commands) -> None:
     """Add the commands to the parser."""
     explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **FORM)
     explain.add_argument("--file", type=Path, help="a file with one text a line")
-    explain.add_argument("--method", help="one of `conserva methods` (default: ah+ln, exact for language models)")
+    explain.add_argument("--method", default=DEFAULT, help="one of `conserva methods` (default: %(default)s)")
     _shared(explain)
     explain.add_argument(
         "--generate",
@@ -97,13 +98,12 @@ def _shared(parser: argparse.ArgumentParser) -> None:
 def _explain(given: argparse.Namespace) -> None:
     from ..explaining.explain import explain
     from ..tasks import Causal, Seq2Seq
-    from ..tasks.loading import load
 
     inputs, model = inputs_of(given, given.file)
     is_written = given.generate is not None or given.continuation is not None
     if given.file is not None and (is_written or given.trace):
         raise Error(f"--file {given.file}: give one text at a time with --generate, --continuation or --trace.")
-    task = load(model)
+    task = load_task(given, model)
     inputs = as_read(task, inputs, given)
     if isinstance(task, (Causal, Seq2Seq)) and is_written:
         _generate(task, inputs[0], given)
@@ -115,7 +115,7 @@ def _explain(given: argparse.Namespace) -> None:
     elif given.file is not None:
         _write(_put(_explained(task, given), given), given)
     else:
-        one = explain(task, inputs[0], aimed(task, inputs[0], given), given.method, truncate=given.truncate)
+        one = explain(task, inputs[0], aimed(task, inputs[0], given), **_options(given))
         _finish(_shaped(one, given), given)
 
 
@@ -134,7 +134,7 @@ def _explained(task: Task, given: argparse.Namespace) -> Iterator[Explanation]:
         return [aimed(task, one, given) for one in texts] if given.contrast else target_of(given.target, task)
 
     with progress("explaining") as tell:
-        stream = explain_stream(task, lines_of(given.file, said), target, given.method, truncate=given.truncate)
+        stream = explain_stream(task, lines_of(given.file, said), target, **_options(given))
         for done, one in enumerate(stream, 1):
             yield _shaped(one, given)
             tell(done, count)
@@ -151,19 +151,23 @@ def _put(found: Iterable[Explanation], given: argparse.Namespace) -> Iterator[Ex
 
 
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
-    from ..explaining.generate import generation
 
     refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
     tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
-    how: dict[str, Any] = {"tokens": tokens, "method": given.method, "score": score, "truncate": given.truncate}
-    _finish(generation(task, prompt, given.continuation, **how), given)
+    how = {"continuation": given.continuation, "tokens": tokens, "score": score, **_options(given)}
+    _finish(explain_generation(task, prompt, **how), given)
 
 
 def _trace(task: Task, one: Any, given: argparse.Namespace) -> None:
     from ..explaining.trace import trace
 
     refuse("a trace", given, "words", "hide_special", "hide_sink")
-    _finish(trace(task, one, aimed(task, one, given), given.method, truncate=given.truncate), given)
+    _finish(trace(task, one, aimed(task, one, given), **_options(given)), given)
+
+
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of all explanations; what is printed as JSON says which weights were used."""
+    return {"method": given.method, "truncate": given.truncate, "fingerprint": given.json}
 
 
 def _finish(found: Result, given: argparse.Namespace) -> None:
@@ -179,17 +183,16 @@ def _finish(found: Result, given: argparse.Namespace) -> None:
 def _compare(given: argparse.Namespace) -> None:
     from ..attribution import find
     from ..explaining.compare import compare
-    from ..tasks.loading import load
 
     names = given.methods.split(",") if given.methods else None
     for name in names or ():
         find(name)
     inputs, model = inputs_of(given)
-    task = load(model)
+    task = load_task(given, model)
     (one,) = as_read(task, inputs, given)
     target = aimed(task, one, given)
-    found = compare(task, one, target, methods=names, truncate=given.truncate).each(lambda one: _shaped(one, given))
-    _finish(found, given)
+    found = compare(task, one, target, methods=names, truncate=given.truncate, fingerprint=given.json)
+    _finish(found.each(lambda one: _shaped(one, given)), given)
 
 
 def _methods(given: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._util.files import MEBIBYTE, check_readable, reason
 from ..errors import Error
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
-from .form import refuse
+from .arguments import refuse
 
 if TYPE_CHECKING:
     from ..tasks import Task

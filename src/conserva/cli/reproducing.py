@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import Error
 from ..paper.training.recipe import EMBEDDINGS
-from .form import FORM, Commands, device_of
+from .arguments import FORM, Commands, add_device, device_of
 from .output import put_json, say_written
 from .progress import progress_of_parts
 from .training import add_embeddings
@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--datasets", help="which, as a,b,c (default: all of the experiment)")
     parser.add_argument("--seeds", default="0,1,2", help="of the models, as a,b,c (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a small slice of everything, one seed, minutes on a CPU")
-    parser.add_argument("--device", default="cpu", help="where models run, as cuda (default: %(default)s)")
+    add_device(parser)
     parser.add_argument("--jobs", type=int, default=1, help="models side by side (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     texts = parser.add_argument_group("text")
@@ -90,7 +90,7 @@ def _texts(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
         datasets=_names(given.datasets) or tuple(DATASETS),
         seeds=_seeds(given),
         embeddings=given.embeddings or (BUNDLED if given.quick else EMBEDDINGS),
-        device=device_of(given.device),
+        device=str(device_of(given)),
         as_released=bool(given.as_released),
         quick=given.quick,
     )
@@ -116,7 +116,7 @@ def _graphs(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
         datasets=_names(given.datasets) or tuple(GRAPH_DATASETS),
         seeds=_seeds(given),
         masks=masks,
-        device=device_of(given.device),
+        device=str(device_of(given)),
         shape={"pre_norm": False} if given.post_norm else {},
         quick=given.quick,
     )

@@ -12,7 +12,7 @@ from .._util.text import printable
 from ..errors import Error
 from ..models.bundled import DIGITS, MOLECULES
 from ..paper.training.recipe import EMBEDDINGS
-from .form import FORM, Commands, device_of
+from .arguments import FORM, Commands, add_device, device_of
 from .output import put_json, say_written
 from .progress import progress, progress_of_parts
 
@@ -56,7 +56,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--learning-rate", type=float, help=f"at the start {own}")
     parser.add_argument("--batch-size", type=int, help=f"texts or graphs in a step {own}")
     parser.add_argument("--count", type=int, help="how many texts or graphs of each split (default: all)")
-    parser.add_argument("--device", default="cpu", help="where to train, as cuda (default: %(default)s)")
+    add_device(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     texts = parser.add_argument_group("texts")
     texts.add_argument("--patience", type=int, help=f"epochs without a better one {own}")
@@ -123,7 +123,7 @@ def _train_texts(given: argparse.Namespace) -> dict[str, Any]:
             recipe=replace(recipe_of(given.dataset), **changes),
             as_released=bool(given.as_released),
             count=given.count,
-            device=device_of(given.device),
+            device=str(device_of(given)),
             progress=say,
         )
 
@@ -146,7 +146,7 @@ def _train_graphs(given: argparse.Namespace) -> dict[str, Any]:
             recipe=replace(graph_recipe_of(given.dataset), **_changes(given, *names)),
             shape=shape,
             count=given.count,
-            device=device_of(given.device),
+            device=str(device_of(given)),
             progress=lambda done, total: say("training", done, total),
             reading=lambda done, total: say("finding superpixels", done, total),
         )

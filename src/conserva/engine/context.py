@@ -22,7 +22,7 @@ from .operations.lost import made_by, pass_on, without_gradient
 from .operations.notes import Notes, notes_here
 from .operations.readers import READERS, is_idle
 from .operations.tensors import ScaleGradient, live, untouched
-from .rules import Rule, RuleSet, rule_set
+from .rules import DEFAULT, Rule, RuleSet, rule_set
 from .token_ids import Ids
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def note_call(calls: dict[Any, tuple[Any, str]], out: Any, name: str) -> None:
             waiting.extend(before for before, _ in node.next_functions if before is not None)
 
 
-def rules(base: str | RuleSet = "ah+ln", **changes: str | float) -> Propagation:
+def rules(base: str | RuleSet = DEFAULT, **changes: str | float) -> Propagation:
     """Return a context in which whatever torch runs is read by a rule set.
 
     `conserva.rules("ah+ln")` names one; `conserva.rules("exact", product="freeze-gate", gamma=0.1)` composes one.

@@ -15,7 +15,7 @@ from .context import Propagation, as_rule_set
 from .inputs import Inputs
 from .memory import AUTO, Plan, within_memory
 from .passes import INPUTS, Pass, Relevance, device_of
-from .rules import RuleSet
+from .rules import DEFAULT, RuleSet
 from .targets import Target, of_sample, plain
 from .untouched import untouched
 
@@ -64,7 +64,7 @@ def relevance(
     target: Target | Sequence[Target] | Tensor = None,
     *,
     targets: Sequence[Target | Sequence[Target] | Tensor] | None = None,
-    rules: str | RuleSet | Propagation = "ah+ln",
+    rules: str | RuleSet | Propagation = DEFAULT,
     at: str | Sequence[str] = INPUTS,
     ledger: bool = True,
     batch_dim: int = 0,

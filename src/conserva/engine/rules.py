@@ -145,10 +145,10 @@ RULE_SETS: Mapping[str, RuleSet] = {
         _named("gi", "Gradient x Input: the plain gradient"),
         _named("ah", "LRP with attention heads read as linear (Ali et al. 2022)", attention="freeze"),
         _named("ln", "LRP with norms read as linear (Ali et al. 2022)", norm="freeze"),
-        _named("ah+ln", "LRP with both: the paper's method, and the default", attention="freeze", norm="freeze"),
+        _named("ah+ln", "LRP with both: the paper's method", attention="freeze", norm="freeze"),
         _named(
             "exact",
-            "ah+ln, with activations and products read as linear too: books that close",
+            "ah+ln, with activations and products read as linear too: the ledger closes. The default",
             attention="freeze",
             norm="freeze",
             activation="ratio",
@@ -168,7 +168,11 @@ RULE_SETS: Mapping[str, RuleSet] = {
 """The named rule sets. Names are exact: `ah+ln` is Ali et al.'s (2022) rule and nothing more."""
 
 
-def rule_set(base: str | RuleSet = "gi", **changes: str | float) -> RuleSet:
+DEFAULT = "exact"
+"""The rule set that is used where none is named."""
+
+
+def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
     """Return a named rule set, or one composed by the user: `rule_set("exact", product="freeze-gate")`."""
     if isinstance(base, str):
         if base not in RULE_SETS:

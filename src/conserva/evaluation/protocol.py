@@ -51,17 +51,17 @@ PROTOCOLS = {
 }
 
 
-def protocol_of(name: str, target: str | None, labelled: bool, steps: int | str | None = None) -> Protocol:
-    """Return a protocol by name, with its target and steps or those that were given."""
+def protocol_of(name: str, watch: str | None, labelled: bool, steps: int | str | None = None) -> Protocol:
+    """Return a protocol by name, with its class to watch and its steps, or those that were given."""
     if name not in PROTOCOLS:
         raise Error(f"protocol={name!r} is none of {', '.join(PROTOCOLS)}.")
     found = PROTOCOLS[name]
-    wanted = target or found.target
+    wanted = watch or found.target
     if wanted not in TARGETS:
-        raise Error(f"target={target!r} is none of {', '.join(TARGETS)}.")
+        raise Error(f"watch={watch!r} is none of {', '.join(TARGETS)}.")
     if wanted == "true" and not labelled:
         raise Error(
-            f"protocol={name!r} watches the true class, but the data has no labels: give them, or target='predicted'."
+            f"protocol={name!r} watches the true class, but the data has no labels: give them, or watch='predicted'."
         )
     if steps is not None and steps != EACH and (type(steps) is not int or steps < 1):
         raise Error(f"steps={steps!r}: give 1 or more, or {EACH!r} for one feature at a time.")

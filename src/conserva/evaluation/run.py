@@ -11,7 +11,7 @@ import numpy as np
 
 from .._util.files import check_folder
 from .._util.versions import versions
-from ..attribution import Method, find, methods
+from ..attribution import Method, MethodLike, find, methods
 from ..errors import Error, NotApplicable
 from ..tasks.batches import budget, by_length
 from ..tasks.fingerprint import hash_of, identity_of
@@ -33,10 +33,10 @@ LINES = 3
 def evaluate(
     task: Task,
     data: Any,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[MethodLike] | None = None,
     *,
     protocol: str = "default",
-    target: str | None = None,
+    watch: str | None = None,
     mask: str | None = None,
     steps: int | str | None = None,
     count: int | None = None,
@@ -60,12 +60,12 @@ def evaluate(
         texts are ((text, text), label), or ((text, text), None) without labels. For graphs a file with a column of
         SMILES, a list of graphs, or of (graph, label).
     methods
-        Names as in `conserva.methods()`, options included; None for all.
+        Names as in `conserva.methods()`, options included, or rule sets of your own; None for all.
     protocol
         "default": special tokens stay, the predicted class is watched. "paper": as Ali et al. (2022) ran it, special
         tokens go like others, the true class is watched. The virtual node of a graph stays under both.
-    target
-        "predicted" or "true", to change the protocol's class.
+    watch
+        The class whose probability is watched, "predicted" or "true"; None for the protocol's.
     mask
         What stands for tokens that are taken away: "unk", "mask", "pad", or "drop" to hide them from attention. None
         for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper. For nodes of a
@@ -100,7 +100,7 @@ def evaluate(
     explained_at_once = budget(batch_tokens, task.model)
     whole = task.labelled(data)
     data_taken = whole.take(count, seed)
-    found_protocol = protocol_of(protocol, target, data_taken.labels is not None, steps)
+    found_protocol = protocol_of(protocol, watch, data_taken.labels is not None, steps)
     mask = task.mask(mask, found_protocol.masks)
     if mask == "drop" and found_protocol.special:
         raise Error("mask='drop' with protocol='paper' would hide every token: choose another mask or protocol.")
@@ -168,11 +168,11 @@ def _shown(protocol: Protocol) -> dict[str, Any]:
     return {key: value for key, value in asdict(protocol).items() if key != "masks"}
 
 
-def _chosen(names: Sequence[str] | None, random_seeds: int) -> list[Method]:
+def _chosen(names: Sequence[MethodLike] | None, random_seeds: int) -> list[Method]:
     """Return the methods that were named, `random` once for each seed."""
     if random_seeds < 1:
         raise Error(f"random_seeds={random_seeds}: random needs one or more.")
-    wanted = list(methods()) if names is None else list(names)
+    wanted: list[MethodLike] = [*methods()] if names is None else list(names)
     if not wanted:
         raise Error("methods=[] names none: give some of conserva.methods(), or None for all.")
     expanded = [

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..attribution import find, methods
+from ..attribution import MethodLike, find, methods
+from ..engine.memory import AUTO
 from ..errors import Error
 from ..results.explanations import Comparison
 from ..tasks.task import Task
@@ -14,12 +15,15 @@ from .explain import explain
 
 def compare(
     task: Task,
-    given: Any,
+    inputs: Any,
     target: Any = None,
     *,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[MethodLike] | None = None,
     truncate: bool = False,
     batch_tokens: int | None = None,
+    trusted: Collection[str] = (),
+    checkpoint: str = AUTO,
+    fingerprint: bool = False,
 ) -> Comparison:
     """Explain one input by several methods.
 
@@ -27,16 +31,14 @@ def compare(
     ----------
     task
         What `conserva.load` returned, or a task made by hand.
-    given
+    inputs
         One input, as the task takes it.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class.
     methods
-        Names of methods, with options as in "ig:steps=100"; None for all of `conserva.methods()`.
-    truncate
-        Whether a text longer than the model takes is cut; otherwise it is refused.
-    batch_tokens
-        How many tokens are explained at once; None for what suits the device.
+        Names of methods, with options as in "ig:steps=100", or rule sets; None for all of `conserva.methods()`.
+    truncate, batch_tokens, trusted, checkpoint, fingerprint
+        As in `conserva.explain`.
 
     Returns
     -------
@@ -45,15 +47,23 @@ def compare(
 
     Examples
     --------
-    >>> found = conserva.compare(conserva.load(), "a joy.", methods=["gi", "ah+ln", "exact"])  # doctest: +SKIP
-    >>> found.show()  # doctest: +SKIP
+    >>> found = conserva.compare(conserva.load(), "a joy.", methods=["gi", "ah+ln", "exact"])
+    >>> found.methods
+    ('gi', 'ah+ln', 'exact')
     """
-    if isinstance(given, list) and isinstance(task, Task) and not task.is_one(given):
-        raise Error("given is a list of inputs: compare methods on one input at a time, or use conserva.evaluate.")
+    if isinstance(inputs, list) and isinstance(task, Task) and not task.is_one(inputs):
+        raise Error("inputs is a list of inputs: compare methods on one input at a time, or use conserva.evaluate.")
+    how: dict[str, Any] = {
+        "truncate": truncate,
+        "batch_tokens": batch_tokens,
+        "trusted": trusted,
+        "checkpoint": checkpoint,
+        "fingerprint": fingerprint,
+    }
     found, refused = [], dict[str, str]()
-    for name in _names(methods):
+    for name, method in _chosen(methods).items():
         try:
-            found.append(explain(task, given, target, name, truncate=truncate, batch_tokens=batch_tokens))
+            found.append(explain(task, inputs, target, method=method, **how))
         except Error as error:
             refused[name] = str(error)
     if not found:
@@ -61,11 +71,11 @@ def compare(
     return Comparison(tuple(found), refused)
 
 
-def _names(given: Sequence[str] | None) -> list[str]:
-    """Return the names of methods in the form in which results have them, without repetitions."""
+def _chosen(given: Sequence[MethodLike] | None) -> dict[str, MethodLike]:
+    """Return the methods by the names that results give them, without repetitions."""
     if isinstance(given, str):
         raise Error(f"methods={given!r} is a string: give a list of names, as [{given!r}].")
-    names = list(methods()) if given is None else list(given)
-    if not names:
+    chosen = list(methods()) if given is None else list(given)
+    if not chosen:
         raise Error("methods=[] asks for nothing: give at least one method, or None for all.")
-    return list(dict.fromkeys(find(name).name for name in names))
+    return {find(one).name: one for one in chosen}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
 from .._util.versions import versions
-from ..attribution import Method, find
+from ..attribution import Method, MethodLike, find
 from ..engine.ledger import Ledger
+from ..engine.memory import AUTO
+from ..engine.rules import DEFAULT
 from ..engine.targets import plain
 from ..errors import Error
 from ..replay.recorder import Recorder, recorder_of
@@ -33,10 +35,14 @@ def explain(
     task: Task,
     inputs: str | tuple[Any, ...] | Graph | np.ndarray,
     target: Any = ...,
-    method: str | None = ...,
     *,
+    method: MethodLike = ...,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
+    trusted: Collection[str] = ...,
+    checkpoint: str = ...,
+    fingerprint: bool = ...,
+    progress: Callable[[int], None] | None = ...,
 ) -> Explanation: ...
 
 
@@ -45,10 +51,13 @@ def explain(
     task: Task,
     inputs: list[Any],
     target: Any = ...,
-    method: str | None = ...,
     *,
+    method: MethodLike = ...,
     truncate: bool = ...,
     batch_tokens: int | None = ...,
+    trusted: Collection[str] = ...,
+    checkpoint: str = ...,
+    fingerprint: bool = ...,
     progress: Callable[[int], None] | None = ...,
 ) -> Explanations: ...
 
@@ -57,10 +66,13 @@ def explain(
     task: Task,
     inputs: Any,
     target: Any = None,
-    method: str | None = None,
     *,
+    method: MethodLike = DEFAULT,
     truncate: bool = False,
     batch_tokens: int | None = None,
+    trusted: Collection[str] = (),
+    checkpoint: str = AUTO,
+    fingerprint: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | Explanations:
     """Explain one input, or many.
@@ -69,27 +81,50 @@ def explain(
     ----------
     task
         What `conserva.load` returned, or a task made by hand: `conserva.Text(model, tokenizer)`, `conserva.Causal`,
-        `conserva.Image` and their like.
+        `conserva.Image` and so on.
     inputs
-        A text, a prompt or chat, an image, a pair of texts, as the task takes it; or a list of them, which are batched
-        by length and come back in their order. A tuple is always one input: ("premise", "hypothesis") is a pair.
+        One input, as the task takes it: a text, a prompt or chat, an image, a pair of texts. Or a list of inputs, which
+        are batched by length; their explanations keep the order. A tuple is always one input: ("premise",
+        "hypothesis") is a pair.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
     method
-        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3"; None for the task's own.
+        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3"; or a rule set of your own,
+        `conserva.rules("exact", bilinear="half")`.
     truncate
         Whether texts longer than the model takes are cut; otherwise they are refused.
     batch_tokens
-        How many tokens are explained at once: rows of a batch times its longest, or one row that is longer. None for
-        what suits the device. A batch that does not fit into memory is halved. On a GPU a rule set's batches of a shape
-        that comes often are recorded as a CUDA graph and replayed, the same to the bit, until this call returns.
+        The number of tokens in a batch: its rows times the length of the longest. None chooses by the device. A batch
+        that does not fit into memory is halved. On a GPU, batches of a shape that comes often are recorded as a CUDA
+        graph and replayed, with bitwise the same results, until this call returns.
+    trusted, checkpoint
+        As in `conserva.relevance`, for methods that are a rule set.
+    fingerprint
+        Whether `provenance` holds a hash of the weights. It reads all of them once, which takes seconds for large
+        models.
     progress
         Called with the number of inputs done, after every batch.
+
+    Returns
+    -------
+    Explanation or Explanations
+        An `Explanation` for one input, `Explanations`, a sequence of them, for a list.
+
+    Examples
+    --------
+    >>> task = conserva.load()
+    >>> one = conserva.explain(task, "a joy.", "positive")
+    >>> many = conserva.explain(task, ["a joy.", "a bore."], method="ah+ln")
+    >>> len(many), many[0].target
+    (2, 'positive')
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    chosen = find(method, trusted=trusted, checkpoint=checkpoint)
     with recorder_of(task.model) as recorder:
-        found = explain_with(recorder, task, inputs, target, method, truncate, batch_tokens, progress)
+        found = explain_with(
+            recorder, task, inputs, target, chosen, truncate, batch_tokens, fingerprint=fingerprint, progress=progress
+        )
     return found if isinstance(found, Explanation) else Explanations(tuple(found))
 
 
@@ -98,16 +133,18 @@ def explain_with(
     task: Task,
     inputs: Any,
     target: Any,
-    method: str | None,
+    method: Method,
     truncate: bool,
     batch_tokens: int | None,
+    *,
+    fingerprint: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
-    """Do what `explain` does, by replays where a recorder has recorded batches of the same shape."""
+    """Do what `explain` does; batches of a shape that `recorder` has recorded are replayed."""
     target = plain(target)
     if callable(target):
         raise Error(f"target={target!r} is a function, which conserva.relevance takes: give a class, or None.")
-    tokens, found = budget(batch_tokens, task.model), find(task.method if method is None else method)
+    tokens = budget(batch_tokens, task.model)
     is_one = isinstance(inputs, tuple) or task.is_one(inputs)
     if not is_one and not isinstance(inputs, list):
         raise Error(f"inputs={inputs!r:.60} is neither one {task.noun} as {task.name} takes it nor a list of them.")
@@ -118,11 +155,11 @@ def explain_with(
         )
     encoded = task.encode_all(many, truncate=truncate)
     results: list[Explanation | None] = [None] * len(many)
-    provenance = provenance_of(task, found)
+    provenance = provenance_of(task, method, fingerprint)
     padded = {length: task.padded(length) for length in set(map(len, encoded))}
     lengths = [padded[len(one)] for one in encoded]
-    for batch in launched(task, found, encoded, target, by_length(lengths, tokens), recorder):
-        for i, one in zip(batch.rows, _explanations(task, found, batch, provenance), strict=True):
+    for batch in launched(task, method, encoded, target, by_length(lengths, tokens), recorder):
+        for i, one in zip(batch.rows, _explanations(task, method, batch, provenance), strict=True):
             results[i] = one
         if progress is not None:
             progress(len(batch.rows))
@@ -134,18 +171,20 @@ def explain_stream(
     task: Task,
     inputs: Iterable[Any],
     target: Callable[[list[Any]], Any],
-    method: str | None = None,
     *,
+    method: MethodLike = DEFAULT,
     truncate: bool = False,
+    fingerprint: bool = False,
 ) -> Iterator[Explanation]:
     """Yield the explanations of inputs as they are read, in their order; `AT_ONCE` of them are held at a time.
 
     `target` returns the target of some inputs, as `explain` takes it.
     """
+    chosen = find(method)
     with recorder_of(task.model) as recorder:
         rest = iter(inputs)
         while some := list(islice(rest, AT_ONCE)):
-            found = explain_with(recorder, task, some, target(some), method, truncate, None)
+            found = explain_with(recorder, task, some, target(some), chosen, truncate, None, fingerprint=fingerprint)
             assert isinstance(found, list)
             yield from found
 
@@ -194,12 +233,12 @@ def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: i
     return aimed % classes if isinstance(aimed, int) else None
 
 
-def provenance_of(task: Task, method: Method) -> dict[str, Any]:
-    """Return what one needs to repeat a result."""
+def provenance_of(task: Task, method: Method, fingerprint: bool) -> dict[str, Any]:
+    """Return what is needed to repeat a result; the hash of the weights only if `fingerprint` asks for it."""
     dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
     return {
         **versions(),
-        "weights": task.fingerprint,
+        **({"weights": task.fingerprint} if fingerprint else {}),
         "dtype": dtype,
         "rules": None if method.rules is None else method.rules.to_dict(),
         "head": task.head.name,

@@ -8,40 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attribution import Method
 from ..engine.operations.tensors import in_float32
 from ..engine.passes import Relevance
-from ..engine.relevance import relevance
-from ..engine.rules import RuleSet
 from ..engine.untouched import untouched
 from ..errors import Error
 from ..results.generation import LOGIT, Generation, Step
 from ..tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
 from .explain import provenance_of
-
-OTHERS = 5
-"""How many of the likeliest tokens are told for each place."""
+from .generation_request import OTHERS, Request
 
 
-def explained_answer(
-    task: Seq2Seq,
-    source: Any,
-    answer: str | None,
-    tokens: int,
-    method: Method,
-    rules: RuleSet,
-    score: str,
-    truncate: bool,
-    progress: Callable[[int], None] | None,
-) -> Generation:
+def explained_answer(task: Seq2Seq, source: Any, request: Request) -> Generation:
     """Explain every token of an answer by the source and by the answer's tokens before it.
 
-    `source` may be a pair with the beginning of the answer, which is read and not explained. The other arguments are
-    those of `conserva.generation`, checked; `rules` is the rule set that the method is.
+    `source` may be a pair with the beginning of the answer, which is read and not explained.
     """
-    read = task.encode(source, truncate=truncate)
+    read = task.encode(source, truncate=request.truncate)
     so_far = source[1] if isinstance(source, tuple) and isinstance(source[-1], str) else ""
-    written = _written(task, read, so_far, answer, tokens)
+    written = _written(task, read, so_far, request.continuation, request.tokens)
     whole = task.pair(read.source, (*read.answer, *written))
     given = task.pair(read.source, whole.answer[:-1])
     inputs = {name: x for name, x in task.batch([given]).items() if name != "read"}
@@ -49,10 +33,9 @@ def explained_answer(
     with untouched(task.model), torch.no_grad():
         logits: Tensor = task.model(**inputs).logits[0, places].float().cpu()
     entries = list(zip(places, written, strict=True))
-    targets: list[Any] = entries if score == LOGIT else [_log_probability(*one) for one in entries]
-    rows = relevance(task.model, inputs, targets=targets, rules=rules)
-    if progress is not None:
-        progress(len(written))
+    targets: list[Any] = entries if request.score == LOGIT else [_log_probability(*one) for one in entries]
+    rows = request.relevance(task.model, inputs, targets)
+    request.done(len(written))
     texts, own = whole.tokens, len(read)
     return Generation(
         features=texts,
@@ -62,10 +45,10 @@ def explained_answer(
         steps=tuple(_step(task, own + i, texts, *one) for i, one in enumerate(zip(rows, logits, written, strict=True))),
         text=read.text,
         written=str(task.tokenizer.decode(written, skip_special_tokens=True)),
-        score=score,
-        method=method.name,
+        score=request.score,
+        method=request.method.name,
         model=task.name,
-        provenance=provenance_of(task, method),
+        provenance=provenance_of(task, request.method, request.fingerprint),
         sections=((SOURCE, whole.parts[0]), (SO_FAR, whole.parts[1])),
     )
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from ..attribution import find, rules_of
+from ..attribution import MethodLike, find, rules_of
+from ..engine.memory import AUTO
 from ..engine.passes import INPUTS
 from ..engine.relevance import relevance
-from ..engine.rules import RULE_SETS
+from ..engine.rules import DEFAULT, RULE_SETS
 from ..engine.targets import plain
 from ..errors import Error
 from ..results.trace import Trace
@@ -20,45 +21,66 @@ from .explain import class_of, provenance_of
 from .layers import Stack, short_names, stacks_of
 
 
-def trace(task: Task, given: Any, target: Any = None, method: str | None = None, *, truncate: bool = False) -> Trace:
-    """Follow a decision through the layers of a model.
+def trace(
+    task: Task,
+    inputs: Any,
+    target: Any = None,
+    *,
+    method: MethodLike = DEFAULT,
+    truncate: bool = False,
+    trusted: Collection[str] = (),
+    checkpoint: str = AUTO,
+    fingerprint: bool = False,
+) -> Trace:
+    """Follow a decision through the layers of a model: the relevance at the output of each.
 
     Parameters
     ----------
     task
-        What `conserva.load` returned, or a task of your own. The layers must keep the places of the features; places
-        that the network adds, such as a class token, have columns of their own.
-    given
+        What `conserva.load` returned, or a task made by hand. The layers must keep the positions of the features;
+        positions that the network adds, such as a class token, have columns of their own.
+    inputs
         One input, as the task takes it.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class.
     method
-        A rule set, with its `gamma` if you like: "exact", "ah+ln:gamma=0.01"; None for the task's own method.
-    truncate
-        Whether a text longer than the model takes is cut; otherwise it is refused.
+        The name of a rule set, with options as in "exact:gamma=0.1", or a rule set of your own.
+    truncate, trusted, checkpoint, fingerprint
+        As in `conserva.explain`.
+
+    Returns
+    -------
+    Trace
+        Layers x features.
+
+    Examples
+    --------
+    >>> found = conserva.trace(conserva.load(), "a joy.")
+    >>> found.layers[0]
+    'inputs'
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
-    found = find(task.method if method is None else method)
+    found = find(method)
     rules = rules_of(found)
     if rules is None:
         raise Error(
             f"method={found.name!r} gives no relevance at the layers between: a trace begins at the inputs and needs a "
             f"rule set, one of {', '.join(RULE_SETS)}."
         )
-    if not task.is_one(given):
-        raise Error(f"given={given!r:.60} is not one {task.noun} as {task.name} takes it: a trace is of one.")
-    encoded = task.encode(given, truncate=truncate)
+    if not task.is_one(inputs):
+        raise Error(f"inputs={inputs!r:.60} is not one {task.noun} as {task.name} takes it: a trace is of one.")
+    encoded = task.encode(inputs, truncate=truncate)
     target = plain(target)
-    inputs, aim = task.batch([encoded]), task.aim(target, encoded)
-    stacks = stacks_of(task.model, inputs)
-    columns = _columns(task, encoded, inputs, stacks)
+    batch, aim = task.batch([encoded]), task.aim(target, encoded)
+    stacks = stacks_of(task.model, batch)
+    columns = _columns(task, encoded, batch, stacks)
     places = [INPUTS, *(name for stack in stacks for name in stack.modules)]
-    result = relevance(task.model, inputs, [aim], rules=rules, at=places)
+    result = relevance(task.model, batch, [aim], rules=rules, at=places, trusted=trusted, checkpoint=checkpoint)
     logits, ledger = result.logits, result.ledger
     if logits is None or ledger is None:
         raise Error(f"{type(task.network).__name__} is not a classifier: it gives no score for each class.")
-    joined = task.joined(inputs, {place: result.scores(place) for place in result.inputs})[0]
+    joined = task.joined(batch, {place: result.scores(place) for place in result.inputs})[0]
     rows = [columns.row(columns.entering, joined)]
     for stack, its in zip(stacks, columns.stacks, strict=True):
         rows += [columns.row(its, result.values[call].sum(-1)[0]) for call in stack.calls]
@@ -78,7 +100,7 @@ def trace(task: Task, given: Any, target: Any = None, method: str | None = None,
         ledger=ledger.per_sample(result.output)[0],
         method=found.name,
         model=task.name,
-        provenance=provenance_of(task, found),
+        provenance=provenance_of(task, found, fingerprint),
         sections=encoded.sections,
     )
 

@@ -13,13 +13,16 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._util.files import LARGEST_SETTINGS, check_readable, read_text
 from .._util.text import printable
 from ..errors import Error
 from .bounds import bounded, check_settings
 from .quiet import quiet_loading
+
+if TYPE_CHECKING:
+    import torch
 
 UNTRUSTED: Mapping[str, Any] = {"trust_remote_code": False}
 """Options of loading for what never runs code of its own."""
@@ -91,8 +94,10 @@ def part_of(auto: str, source: str, options: Mapping[str, Any]) -> Any:
     return found
 
 
-def model_of(auto: str, source: str, options: Mapping[str, Any], config: Any) -> tuple[Any, list[str]]:
-    """Return a model by one of transformers' auto classes, and the weights that its files do not have.
+def model_of(
+    auto: str, source: str, options: Mapping[str, Any], config: Any, dtype: torch.dtype | None = None
+) -> tuple[Any, list[str]]:
+    """Return a model by one of transformers' auto classes, in float32 by default, and its weights that are missing.
 
     Weights that do not fit the configuration are refused, and so are layers that it has no place for.
     """
@@ -100,7 +105,7 @@ def model_of(auto: str, source: str, options: Mapping[str, Any], config: Any) ->
     import transformers
 
     held: tuple[int, int] | None
-    how = {**options, "dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    how = {**options, "dtype": dtype or torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
     if "gguf_file" in options:
         held = _gguf(Path(source, options["gguf_file"]))
     else:

@@ -12,7 +12,7 @@ from ..engine.context import Propagation
 from ..engine.memory import AUTO
 from ..engine.passes import INPUTS, Relevance
 from ..engine.relevance import explained
-from ..engine.rules import RuleSet
+from ..engine.rules import DEFAULT, RuleSet
 from ..engine.targets import Target
 from ..errors import Error
 from .recordable import is_observed
@@ -109,7 +109,7 @@ class Replaying:
         target: Target | Sequence[Target] | Tensor = None,
         *,
         targets: Sequence[Target | Sequence[Target] | Tensor] | None = None,
-        rules: str | RuleSet | Propagation = "ah+ln",
+        rules: str | RuleSet | Propagation = DEFAULT,
         at: str | Sequence[str] = INPUTS,
         ledger: bool = True,
         batch_dim: int = 0,

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from .._util.files import expanded, reason
 from ..datasets import Labelled, mnist
+from ..engine.context import Propagation
 from ..engine.relevance import relevance
-from ..engine.rules import RULE_SETS
+from ..engine.rules import DEFAULT, RuleSet
 from ..engine.untouched import untouched
 from ..errors import Error, NotApplicable
 from ..models.pretrained import config_of, model_of, part_of, reading
@@ -209,17 +210,14 @@ class Image(Classifier):
         first, places = states.shape[1] - count, torch.arange(states.shape[1])
         return first if torch.equal(changed, torch.stack([places >= first, places == first + one])) else None
 
-    def pixels(self, image: Any, target: Any = None, method: str | None = None) -> np.ndarray:
+    def pixels(self, image: Any, target: Any = None, *, rules: str | RuleSet | Propagation = DEFAULT) -> np.ndarray:
         """Return the relevance of every pixel, height x width: over a patch it sums to the patch's score.
 
-        The image is as the model sees it, after resizing and cropping. The method is a rule set.
+        The image is as the model sees it, after resizing and cropping.
         """
-        chosen = self.method if method is None else method
-        if chosen not in RULE_SETS:
-            raise Error(f"method={method!r} tells nothing of single pixels: choose one of {', '.join(RULE_SETS)}.")
         encoded = self.encode(image)
         found = relevance(
-            self.model, self.batch([encoded]), self.aim(target, encoded), rules=chosen, ledger=False
+            self.model, self.batch([encoded]), self.aim(target, encoded), rules=rules, ledger=False
         ).values["patches"]
         summed: np.ndarray = self.grid.together(found)[0].sum(0).cpu().numpy()
         return summed
@@ -242,6 +240,7 @@ def load_image(
     labels: Sequence[str] | None = None,
     name: str | None = None,
     head: str | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Image:
     """Return the task of an image model in a folder or on the hub, with the processor that lies beside it.
 
@@ -254,7 +253,7 @@ def load_image(
         compares = labels is not None and not any("Classification" in str(one) for one in config.architectures or ())
         processor = part_of("AutoProcessor" if compares else "AutoImageProcessor", source, options)
         auto = "AutoModelForZeroShotImageClassification" if compares else "AutoModelForImageClassification"
-        model, missing = model_of(auto, source, options, config)
+        model, missing = model_of(auto, source, options, config, dtype)
         if missing:
             raise Error(
                 f"model={shown!r} is not an image classifier: its file has no weights for {', '.join(missing[:3])}. "

@@ -11,8 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
+from .._util.devices import float_dtype, usable_device
 from .._util.files import check_readable, exists, expanded
 from ..errors import Error
 from ..models.bundled import BUNDLED, BUNDLED_MODELS
@@ -29,50 +31,90 @@ GGUF = ".gguf"
 
 
 def load(
-    name: str | Path = BUNDLED,
+    model: str | Path = BUNDLED,
     *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype = "float32",
     labels: Sequence[str] | None = None,
     head: str | None = None,
     trust_remote_code: bool = False,
 ) -> Task:
-    """Return the task of a model: a bundled one, one in a folder, one in a GGUF file, or one from the Hugging Face hub.
+    """Load a model as the task that its configuration says it is for.
 
-    What it is for, its own configuration says: classifying texts, images or graphs, writing on, translating,
-    transcribing, tagging, answering, filling blanks, comparing sentences. A model that compares images with texts, as
-    CLIP, needs the texts as `labels`. What a classifier's logits say, its configuration tells too; `head` overrides it
-    with "single_label", "multi_label", "binary", "regression" or "ordinal". Weights are read from safetensors or GGUF
-    only, in float32; code that comes with a model runs only with `trust_remote_code=True`.
+    Tasks are: classifying texts, images or graphs, continuing a prompt, translating, transcribing, tagging words,
+    answering questions, filling blanks, comparing sentences. Weights are read from safetensors and GGUF only.
+
+    Parameters
+    ----------
+    model
+        A folder, a GGUF file, a name on the Hugging Face hub, or a bundled model: "sentiment", "digits", "bace" or
+        "mnist".
+    device
+        Where the model computes, such as "cuda".
+    dtype
+        The data type of the weights, such as "bfloat16". The ledger closes to rounding in this type.
+    labels
+        The texts that a model such as CLIP compares images with. Other models have labels of their own.
+    head
+        What the logits of a classifier mean, where its configuration is wrong or silent: "single_label",
+        "multi_label", "binary", "regression" or "ordinal".
+    trust_remote_code
+        Whether code that comes with the model may run.
+
+    Returns
+    -------
+    Task
+        A `conserva.Text`, `conserva.Causal`, `conserva.Image` and so on.
+
+    Examples
+    --------
+    >>> conserva.load()
+    Text('sentiment', model=BertForSequenceClassification, device='cpu')
     """
     from ..models import attention_only, graphormer  # noqa: F401 - which makes them known to transformers
 
-    source, given = source_of(name), f"model={str(name)!r}"
+    source, given = source_of(model), f"model={str(model)!r}"
+    place, kind_of_numbers = usable_device(device, f"device={str(device)!r}"), float_dtype(dtype)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if source.endswith(GGUF):
         if not all(map(find_spec, ("gguf", "accelerate"))):
             raise Error(f"{given} is read by gguf and accelerate: pip install 'conserva[gguf]'.")
         source, options["gguf_file"] = str(Path(source).parent), Path(source).name
     with reading(given, _advice(source)):
-        if labels is not None:
-            return load_image(source, options, labels, str(name), head)
-        config = config_of(source, options)
-        kind = None if config.model_type == GRAPHS else head_of(config, source, str(name))
-        if "gguf_file" in options:
-            kind = LANGUAGE  # which is all that such files hold
-        if head is not None and kind is not None and not kind.classifies:
-            raise Error(f"head={head!r}: {given} is a {kind.noun}, whose output head is its own.")
-        auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
-        model, missing = model_of(auto, source, options, config)
-        if missing:
-            noun = "graph classifier" if kind is None else kind.noun
-            raise Error(
-                f"{given} is not a {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
-            )
-        if kind is None:
-            return Graph(model, name=str(name), head=head)
-        how = {"head": head} if kind.classifies else {}
-        task = kind.make(model, source, options, str(name), **how)
-        _check_ids(task, given)
-        return task
+        task = _task(source, options, str(model), given, kind_of_numbers, labels, head)
+    return task if place.type == "cpu" else task.to(place)
+
+
+def _task(
+    source: str,
+    options: dict[str, Any],
+    name: str,
+    given: str,
+    dtype: torch.dtype,
+    labels: Sequence[str] | None,
+    head: str | None,
+) -> Task:
+    if labels is not None:
+        return load_image(source, options, labels, name, head, dtype)
+    config = config_of(source, options)
+    kind = None if config.model_type == GRAPHS else head_of(config, source, name)
+    if "gguf_file" in options:
+        kind = LANGUAGE  # which is all that such files hold
+    if head is not None and kind is not None and not kind.classifies:
+        raise Error(f"head={head!r}: {given} is a {kind.noun}, whose output head is its own.")
+    auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
+    network, missing = model_of(auto, source, options, config, dtype)
+    if missing:
+        noun = "graph classifier" if kind is None else kind.noun
+        raise Error(
+            f"{given} is not a {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
+        )
+    if kind is None:
+        return Graph(network, name=name, head=head)
+    how = {"head": head} if kind.classifies else {}
+    task = kind.make(network, source, options, name, **how)
+    _check_ids(task, given)
+    return task
 
 
 def _check_ids(task: Task, given: str) -> None:

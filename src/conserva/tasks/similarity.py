@@ -110,13 +110,12 @@ class Similarity(Task):
     """A sentence encoder, asked how alike two texts are: an input is (text, text).
 
     The number that is explained is the cosine of the texts' vectors, or with `score` "dot" their dot product. It is
-    a product of what both texts became: under `exact`, the method taken where none is named, each text gets half, and
-    the books close. Rule sets that differentiate products count it twice.
+    a product of what both texts became: under `exact` each text gets half, and the ledger closes. Rule sets that
+    differentiate products count it twice.
     """
 
     features = ("input_ids", "other_input_ids")
     noun = "pair of texts"
-    method = "exact"
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .._util.devices import usable_device
 from ..datasets import Labelled
 from ..engine.targets import labels_of
 from ..errors import Error, NotApplicable
@@ -92,8 +93,6 @@ class Task(ABC):
     """The model's inputs whose places are the features, one after the other."""
     noun: ClassVar[str]
     """What an input is called in messages."""
-    method: ClassVar[str] = "ah+ln"
-    """The method that is taken where none is named."""
 
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
@@ -102,6 +101,16 @@ class Task(ABC):
         self.model = model
         own = getattr(getattr(model, "config", None), "name_or_path", "")
         self.name = name or own or type(self.network).__name__
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device, such as "cuda", and return the task."""
+        self.model.to(usable_device(device, f"device={str(device)!r}"))
+        return self
+
+    def __repr__(self) -> str:
+        devices = {str(one.device) for one in self.network.parameters()}
+        where = f", device={min(devices)!r}" if len(devices) == 1 else ""
+        return f"{type(self).__name__}({self.name!r}, model={type(self.network).__name__}{where})"
 
     @cached_property
     def fingerprint(self) -> str:

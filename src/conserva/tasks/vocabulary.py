@@ -77,7 +77,7 @@ class Vocabulary(Mapping[str, int]):
         shown = ", ".join(repr(self.text(one)) for one in self.pieces(text)) or "none"
         raise Error(
             f"target={text!r} is not a single token; its pieces are {shown}. Explain the whole answer with "
-            "conserva.generation(task, prompt, continuation=...), or give the first piece, or a token's id."
+            "conserva.explain_generation(task, prompt, continuation=...), or give the first piece, or a token's id."
         )
 
     def __getitem__(self, text: str) -> int:

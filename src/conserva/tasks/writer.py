@@ -33,9 +33,6 @@ class Writer(Task):
 
     vocabulary: Vocabulary
 
-    method = "exact"
-    """Its books close on the gated layers that such models have, and it finds planted facts best (docs/tasks.md)."""
-
     @property
     def labels(self) -> Vocabulary:
         """The texts of the tokens, and their ids."""

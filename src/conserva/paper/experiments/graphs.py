@@ -132,7 +132,7 @@ def _examples(task: Graph, graphs: Sequence[GraphData]) -> tuple[Explanation, ..
     """Return explanations of some graphs, graph by graph, of their true classes."""
     chosen = list(_first_of_each_class(graphs))[:EXAMPLES]
     targets = [one.label for one in chosen]
-    shown = [explain(task, chosen, targets, method) for method in SHOWN]
+    shown = [explain(task, chosen, targets, method=method) for method in SHOWN]
     return tuple(one for same_graph in zip(*shown, strict=True) for one in same_graph)
 
 

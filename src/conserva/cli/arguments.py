@@ -1,17 +1,23 @@
-"""What all commands share."""
+"""Arguments that several commands share, and checks of them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from .._util.devices import usable_device
 from .._util.extras import require
 from .._util.files import check_file, check_folder
 from .._util.text import ERROR_LENGTH, printable
 from ..errors import Error
 from ..models.bundled import BUNDLED
 from ..results.saving import PICTURES
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..tasks import Task
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -27,8 +33,35 @@ FORM: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
 def add_model(parser: argparse.ArgumentParser, default: str | None = BUNDLED, shown: str = BUNDLED) -> None:
-    """Add the option that names the model."""
+    """Add the options that name the model, and where it computes."""
     parser.add_argument("--model", default=default, help=f"a folder or hub name (default: the bundled {shown})")
+    add_device(parser)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says where models compute."""
+    parser.add_argument("--device", default="cpu", help="where the model computes, as cuda (default: %(default)s)")
+
+
+def add_data(parser: argparse.ArgumentParser, data: str, texts: str) -> None:
+    """Add the options that name a dataset, and what is read of it."""
+    parser.add_argument("--data", required=True, help=data)
+    parser.add_argument("--text-column", metavar="NAME", help=f"the column of {texts} (default: found by its name)")
+    parser.add_argument("--label-column", metavar="NAME", help="the column of labels (default: found by its name)")
+    parser.add_argument("--split", help="the split, where the data has several")
+    parser.add_argument("--count", type=int, help="how many samples are drawn (default: all)")
+
+
+def load_task(given: argparse.Namespace, model: str | None = None) -> Task:
+    """Load the model that was named, on the device that was named."""
+    from ..tasks.loading import load
+
+    return load(model or given.model, device=device_of(given))
+
+
+def device_of(given: argparse.Namespace) -> torch.device:
+    """Return the device that was named, if torch can compute on it."""
+    return usable_device(given.device, f"--device {given.device}")
 
 
 def refuse(what: str, given: argparse.Namespace, *options: str) -> None:
@@ -54,16 +87,3 @@ def check_outputs(given: argparse.Namespace) -> None:
     if out is not None:
         check_folder(out, f"--out {out}")
         require(f"--out {out}", *getattr(given, "out_needs", ()))
-
-
-def device_of(name: str) -> str:
-    """Return a device's name if torch can use it."""
-    import torch
-
-    if name.startswith("meta"):
-        raise Error(f"--device {name} computes nothing: choose cpu, or a GPU as cuda.")
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise Error(f"--device {name}: {str(error).splitlines()[0]}") from None
-    return name
