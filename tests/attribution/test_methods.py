@@ -216,7 +216,7 @@ def test_at_the_embeddings_is_for_models_of_one_sequence() -> None:
 
 def test_options_are_named_in_the_method() -> None:
     assert options("random") == {"seed": 0}
-    assert all(options(name) == {"at": "inputs", "gamma": 0.0} for name in BY_RULE_SET)
+    assert all(options(name) == {"at": "inputs", "gamma": 0.0, "bilinear": "refuse"} for name in BY_RULE_SET)
     assert find("gi:gamma=0:at=inputs").name == "gi"
     assert find("ah+ln:gamma=1e-2:at=embeddings").name == "ah+ln:at=embeddings:gamma=0.01"
     assert find("ig:steps=50").name == "ig"
@@ -233,7 +233,10 @@ def test_options_are_named_in_the_method() -> None:
     ("given", "says"),
     [
         ("random:sed=1", r"'sed=1' is not an option of random. Its options and defaults: seed=0"),
-        ("gi:seed=1", r"'seed=1' is not an option of gi. Its options and defaults: at=inputs, gamma=0.0"),
+        (
+            "gi:seed=1",
+            r"'seed=1' is not an option of gi. Its options and defaults: at=inputs, gamma=0.0, bilinear=refuse",
+        ),
         ("gi:at=words", "at=words is none of inputs, embeddings"),
         ("gi:gamma=little", "gamma=little is not a finite number"),
         ("ah+ln:gamma=1e400", "gamma=1e400 is not a finite number"),

@@ -59,7 +59,7 @@ def test_a_study_has_every_mention_in_the_order_of_the_corpus(study: BiasStudy) 
 
 def test_relevance_is_the_sum_over_the_pieces_of_a_mention(task: conserva.Text, study: BiasStudy) -> None:
     for number in EXPLAINED:
-        why = conserva.explain(task, TEXTS[number], "positive - negative", method="ah+ln")
+        why = conserva.explain(task, TEXTS[number], "positive - negative")
         words = why.merged().visible()
         whole = sum(map(abs, words.scores))
         for one in (one for one in study.mentions if one.text == number):
@@ -224,8 +224,8 @@ def test_a_run_that_ended_is_not_explained_again(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"texts": [*TEXTS[:2], "eastwood", *TEXTS[3:]]}, "has other texts than the run before, which read 8"),
-        ({"texts": TEXTS[:5]}, "has other texts than the run before, which read 8"),
+        ({"data": [*TEXTS[:2], "eastwood", *TEXTS[3:]]}, "has other texts than the run before, which read 8"),
+        ({"data": TEXTS[:5]}, "has other texts than the run before, which read 8"),
         ({"groups": {"a": ["Eastwood"]}}, "differs in groups"),
         ({"ordinary": "keep"}, "differs in groups .*; ordinary"),
         ({"target": "negative - positive"}, "differs in target"),
@@ -234,7 +234,7 @@ def test_a_run_that_ended_is_not_explained_again(
 )
 def test_a_folder_of_another_study_is_refused(three: conserva.Text, tmp_path: Path, changes: dict, says: str) -> None:
     conserva.bias(three, TEXTS, GROUPS, out=tmp_path, swaps=0)
-    given = {"texts": TEXTS, "groups": GROUPS, "swaps": 0, **changes}
+    given = {"data": TEXTS, "groups": GROUPS, "swaps": 0, **changes}
     with pytest.raises(Error, match=says):
         conserva.bias(three, out=tmp_path, **given)
 
@@ -293,11 +293,11 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
         ({"groups": {"a": ["Eastwood"], "b": ["eastwood"]}}, "'a' has no word of its own"),
         ({"groups": {"a": ["Fellini"]}}, r"None of the 8 text\(s\) of texts mentions a word of the groups: give other"),
         ({"groups": {"a": ["Will"]}}, r"but for 1 mention\(s\) that are left out, as 'Will': .*--keep-ordinary"),
-        ({"texts": iter(())}, r"None of the 0 text\(s\)"),
-        ({"texts": []}, "holds no texts"),
-        ({"texts": iter([TEXTS[0], 3])}, "Text 2 is 3"),
-        ({"texts": [("eastwood", "good"), ("denzel", "bad")]}, "'good' of row 1 is not one of the model's labels"),
-        ({"texts": [("eastwood", 0), ("denzel", 3)]}, "Label 3 of row 2 is out of range"),
+        ({"data": iter(())}, r"None of the 0 text\(s\)"),
+        ({"data": []}, "holds no texts"),
+        ({"data": iter([TEXTS[0], 3])}, "Text 2 is 3"),
+        ({"data": [("eastwood", "good"), ("denzel", "bad")]}, "'good' of row 1 is not one of the model's labels"),
+        ({"data": [("eastwood", 0), ("denzel", 3)]}, "Label 3 of row 2 is out of range"),
         ({"target": "good - bad"}, "target label 'good' is not one of the model's labels"),
         ({"target": "positive"}, "is not a contrast of two classes"),
         ({"target": "positive - positive"}, "is not a contrast of two classes"),
@@ -313,7 +313,7 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
 )
 def test_bad_input(three: conserva.Text, changes: dict, says: str) -> None:
     with pytest.raises(Error, match=says):
-        conserva.bias(**{"task": three, "texts": TEXTS, "groups": GROUPS, "swaps": 0, **changes})
+        conserva.bias(**{"task": three, "data": TEXTS, "groups": GROUPS, "swaps": 0, **changes})
 
 
 def test_models_that_cannot_be_studied(task: conserva.Text) -> None:

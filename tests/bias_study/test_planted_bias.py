@@ -110,7 +110,7 @@ def explained(task, sentences):
     """Return the mentions in a corpus with the relevance of the name's token."""
     group = {**dict.fromkeys(FAVOURED, "favoured"), **dict.fromkeys(OTHERS, "others")}
     found = []
-    for i, one in enumerate(conserva.explain(task, [text for text, _, _ in sentences], target=TARGET)):
+    for i, one in enumerate(conserva.explain(task, [text for text, _, _ in sentences], TARGET, method="ah+ln")):
         _, name, start = sentences[i]
         scores = [score for token, score in zip(one.features, one.scores, strict=True) if token == name]
         relevance, whole = sum(scores), sum(map(abs, one.scores))

@@ -27,7 +27,7 @@ def test_explain_as_json_is_an_explanation(capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     one = conserva.Explanation.from_json(out)
     assert one.target == "negative"
-    assert one == conserva.explain(conserva.load(), SENTENCE, "negative", method="exact")
+    assert one == conserva.explain(conserva.load(), SENTENCE, "negative", method="exact", fingerprint=True)
 
 
 def test_explain_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -273,7 +273,7 @@ def test_scores_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch)
         return dataclasses.replace(found, scores={name: one * math.nan for name, one in found.scores.items()})
 
     monkeypatch.setattr(
-        sys.modules["conserva.explaining.explain"], "find", lambda _: dataclasses.replace(method, apply=broken)
+        sys.modules["conserva.explaining.explain"], "find", lambda _, **how: dataclasses.replace(method, apply=broken)
     )
     with pytest.raises(conserva.Error, match="a-last gives scores that are nan or inf on this model"):
         conserva.explain(task, "a joy.", method="a-last")

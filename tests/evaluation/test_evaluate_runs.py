@@ -112,7 +112,7 @@ def test_a_finished_run_is_not_repeated(task: conserva.Text, tmp_path: Path, mon
         ({"mask": "drop"}, r'mask \(was "mask", is "drop"\)'),
         ({"truncate": True}, r"truncate \(was false, is true\)"),
         (
-            {"target": "true", "data": list(zip(TEXTS, LABELS, strict=True))},
+            {"watch": "true", "data": list(zip(TEXTS, LABELS, strict=True))},
             r'data \(.*; protocol.target \(was "predicted", is "true"\)',
         ),
     ],

@@ -185,7 +185,7 @@ def test_json_saved_and_loaded_is_equal(task: conserva.Text, tmp_path: Path, sha
     }
     assert keys <= set(found)
     assert sum(found["ledger"].values()) == pytest.approx(found["output"], abs=1e-9)
-    assert {"conserva", "torch", "weights", "rules"} <= set(found["provenance"])
+    assert {"conserva", "torch", "dtype", "rules"} <= set(found["provenance"])
 
 
 def test_half_written_or_foreign_json_is_refused(task: conserva.Text, tmp_path: Path) -> None:

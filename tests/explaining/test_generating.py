@@ -18,7 +18,8 @@ from conserva.engine.constants import Unbatchable
 from conserva.engine.ledger import Ledger
 from conserva.engine.passes import Pass
 from conserva.errors import OutOfMemory
-from conserva.explaining import generate as generating
+from conserva.explaining import generate_causal as generating
+from conserva.explaining import generation_request
 from conserva.explaining.generate import explain_generation
 from conserva.results.generation import Generation
 from conserva.tasks import Causal
@@ -65,7 +66,9 @@ def test_the_matrix_is_its_rows_one_by_one(kind: str, method: str) -> None:
         assert shares == sorted(shares, reverse=True)
         assert step.others[0][0] == conserva.explain(task, prefix).target
     assert fingerprint(task.network) == before
-    assert found.provenance["weights"] == before
+    again = explain_generation(task, PROMPT, continuation=ANSWER, method=method, fingerprint=True)
+    assert again.provenance["weights"] == before
+    assert "weights" not in found.provenance
     assert found.method == method
 
 
@@ -127,7 +130,7 @@ def test_what_one_pass_leaves_fits_into_memory(
 
 def test_copies_that_do_not_fit_are_halved(task: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, tried = explain_generation(task, PROMPT, continuation=ANSWER), []
-    explain = generating.relevance
+    explain = generation_request.relevance
 
     def cramped(model: nn.Module, inputs: Any, **how: Any) -> Any:
         tried.append(len(inputs["input_ids"]))
@@ -135,7 +138,7 @@ def test_copies_that_do_not_fit_are_halved(task: Causal, monkeypatch: pytest.Mon
             raise OutOfMemory("full")
         return explain(model, inputs, **how)
 
-    monkeypatch.setattr(generating, "relevance", cramped)
+    monkeypatch.setattr(generation_request, "relevance", cramped)
     side_by_side(monkeypatch, 3)
     limit = 1
     same(explain_generation(task, PROMPT, continuation=ANSWER), whole)

@@ -41,7 +41,7 @@ def test_explanations_are_the_same_replayed(method: str, target: Any, taped: Rec
     many = conserva.explain(task, texts, target, method=method, batch_tokens=1)
     assert taped.ran == [False] * (AFTER + 1) + [True] * (len(texts) - AFTER - 1)
     taped.ran.clear()
-    assert many == explain_plain(task, texts, target, method)
+    assert many == explain_plain(task, texts, target, method=method)
     assert not any(taped.ran)
 
 
@@ -94,7 +94,7 @@ def test_a_study_has_one_recorder_for_all_its_texts(taped: Recorders, monkeypatc
 def test_a_recording_that_disagrees_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     recorders, task = record_by(Stuck, monkeypatch), conserva.load("sentiment")
     assert conserva.explain(task, alike(task), 1, method="exact", batch_tokens=1) == explain_plain(
-        task, alike(task), 1, "exact"
+        task, alike(task), 1, method="exact"
     )
     assert Tape.made == 1
     assert not any(recorders.ran)
@@ -187,7 +187,7 @@ def test_a_replay_that_alone_fails_its_checks_is_not_tried_again(
     found = conserva.explain(task, texts, 1, method="exact", batch_tokens=1)
     # The second replay is launched before the first is read.
     assert taped.ran == [False] * (AFTER + 1) + [True] * 2 + [False] * (len(texts) - AFTER - 3)
-    assert found == explain_plain(task, texts, 1, "exact")
+    assert found == explain_plain(task, texts, 1, method="exact")
 
 
 @pytest.mark.parametrize(

@@ -259,16 +259,16 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no task": (lambda: "bert", {}, "'bert' is not a task"),
     "no rule set": (conserva.load, {"method": "rollout"}, "'rollout' gives no relevance .* needs a rule set"),
     "embeddings": (conserva.load, {"method": "ah+ln:at=embeddings"}, "at=embeddings.* begins at the inputs"),
-    "a list": (conserva.load, {"given": [SENTENCE, "dull"]}, r"given=\['has a lot.*a trace is of one"),
-    "empty": (conserva.load, {"given": "  "}, "is empty"),
-    "too long": (conserva.load, {"given": "fine " * 600}, "602 tokens.*takes 512.*truncate=True"),
+    "a list": (conserva.load, {"inputs": [SENTENCE, "dull"]}, r"inputs=\['has a lot.*a trace is of one"),
+    "empty": (conserva.load, {"inputs": "  "}, "is empty"),
+    "too long": (conserva.load, {"inputs": "fine " * 600}, "602 tokens.*takes 512.*truncate=True"),
     "unknown label": (conserva.load, {"target": "sad"}, "sad"),
-    "other places": (lambda: ids(Pooling().eval()), {"given": IDS}, "are the 6 of its features: there is 8 in layers"),
-    "ever fewer places": (lambda: conserva.load("bace"), {"given": "CCO"}, "are the 4 .* there is no list of layers"),
-    "no layers": (lambda: ids(NoLayers().eval()), {"given": IDS}, "there is no list of layers"),
+    "other places": (lambda: ids(Pooling().eval()), {"inputs": IDS}, "are the 6 of its features: there is 8 in layers"),
+    "ever fewer places": (lambda: conserva.load("bace"), {"inputs": "CCO"}, "are the 4 .* there is no list of layers"),
+    "no layers": (lambda: ids(NoLayers().eval()), {"inputs": IDS}, "there is no list of layers"),
     "read twice": (
         lambda: ids(shake(BartForSequenceClassification(BartConfig(**_SMALL)))),
-        {"given": (*IDS, END)},
+        {"inputs": (*IDS, END)},
         "there is 7 in model.encoder.layers, 7 in model.decoder.layers",
     ),
 }
@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 def test_what_is_refused(case: str) -> None:
     make, settings, message = REFUSED[case]
     with pytest.raises(conserva.Error, match=message):
-        trace(make(), **{"given": SENTENCE, **settings})
+        trace(make(), **{"inputs": SENTENCE, **settings})
 
 
 def test_a_trace_is_cut_only_if_it_is_said() -> None:

@@ -166,7 +166,7 @@ def test_a_name_that_is_none_is_told_which_there_are() -> None:
 def test_a_digit_is_an_image_to_a_model_of_images(capsys: pytest.CaptureFixture[str]) -> None:
     out = said(capsys, "explain", "--model", "digits", "--digit", "3")
     assert out.startswith("3: ")
-    assert "ah+ln · digits" in out
+    assert "exact · digits" in out
     assert "a drawn 3" in out
     assert "49 patches" in out
     assert "75 superpixels" in said(capsys, "explain", "--digit", "3")  # without a model, a graph
@@ -275,7 +275,7 @@ def test_evaluate_mnist(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "--model", "digits", "--data", "nowhere"], "data='nowhere' is not a folder"),
         (["evaluate", "--model", "digits", "--data", "mnist", "--split", "train"], "--split 'train' says nothing"),
         (["explain", "--model", "digits", "--digit", "3", "--words"], "--words says nothing about an image"),
-        (["audit", "digits"], "digits reads images, and there are none to audit it on: give files, as --text"),
+        (["audit", "digits"], "digits reads images, and none is given: give files, as --text"),
     ],
     ids=lambda one: " ".join(one)[:60] if isinstance(one, list) else "",
 )  # fmt: skip

@@ -75,7 +75,7 @@ def conserva_digit() -> object:
 @pytest.mark.parametrize(
     ("given", "methods", "message"),
     [
-        (TEXTS, ["gi"], "given is a list of inputs"),
+        (TEXTS, ["gi"], "inputs is a list of inputs"),
         (TEXTS[0], "gi", r"methods='gi' is a string: give a list of names, as \['gi'\]"),
         (TEXTS[0], [], r"methods=\[\] asks for nothing"),
         (TEXTS[0], ["gi", "exakt"], "method='exakt' is unknown. Did you mean 'exact'"),
@@ -136,7 +136,11 @@ def test_the_command_prints_a_comparison(
     page = tmp_path / "x.html"
     arguments = ["compare", TEXTS[0], "--methods", "gi,exact,random:seed=3", "--json", "--html", str(page)]
     assert main(arguments) == 0
-    assert Comparison.from_json(capsys.readouterr().out) == compared
+    printed = Comparison.from_json(capsys.readouterr().out)
+    assert [(one.method, one.scores, one.ledger) for one in printed] == [
+        (one.method, one.scores, one.ledger) for one in compared
+    ]
+    assert "weights" in printed[0].provenance
     assert page.read_text().count("<section>") == 3
 
 

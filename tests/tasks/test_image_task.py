@@ -54,7 +54,7 @@ def test_features_are_patches_and_the_picture_is_the_image(task: Image) -> None:
     assert one.picture["kind"] == "image"
     assert one.picture["grid"] == [4, 4]
     assert conserva.Explanation.from_json(one.to_json()) == one
-    assert (one.text, one.method, one.model) == ("image", "ah+ln", "tiny")
+    assert (one.text, one.method, one.model) == ("image", "exact", "tiny")
 
 
 @pytest.mark.parametrize("given", ["path", "str", "opened", "bytes", "numbers", "array of grey", "upside down"])

@@ -15,7 +15,7 @@ import language
 from conserva import tasks
 from conserva.cli import main
 from conserva.datasets.drawn import drawn_digit
-from conserva.tasks.writer import Writer
+from conserva.engine.rules import DEFAULT
 from saved_models import SAVED
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_the_table_of_planted_facts_is_what_was_measured() -> None:
         assert f"| {row} |" in PAGE
     assert f"read {record['count']} documents of {record['tokens']:,} tokens" in PAGE
     assert f"({record['tried']} were" in PAGE
-    assert Writer.method == "exact"
+    assert DEFAULT == "exact"
 
 
 def test_the_table_of_methods_for_images_is_what_was_measured() -> None:

@@ -151,6 +151,7 @@ def _put(found: Iterable[Explanation], given: argparse.Namespace) -> Iterator[Ex
 
 
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
+    from ..explaining.generate import explain_generation
 
     refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
     tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
