@@ -63,7 +63,18 @@ _ALL: tuple[tuple[str, str, Any], ...] = (
 
 
 def methods() -> dict[str, str]:
-    """Return the name of every method, and what it does. `conserva.explain` takes a name, or `name:option=value`."""
+    """List the methods.
+
+    Returns
+    -------
+    dict of str
+        The name of every method, and what it does. `conserva.explain` takes a name, or `name:option=value`.
+
+    Examples
+    --------
+    >>> list(conserva.methods())[:5]
+    ['random', 'gi', 'ah', 'ln', 'ah+ln']
+    """
     return {name: summary for name, summary, _ in _ALL}
 
 

@@ -85,7 +85,14 @@ class Norm:
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """Conservation and coverage of a model under one rule set."""
+    """Conservation and coverage of a model under one rule set.
+
+    Examples
+    --------
+    >>> found = conserva.audit(conserva.load(), "a joy.", rules="gi")
+    >>> found.relative_gap() > 0.01
+    True
+    """
 
     _schema = "conserva/audit/1"
     _noun = "audit"

@@ -46,7 +46,18 @@ def audit(
     target
         What is explained: for a task as in `conserva.explain`, for a model as in `conserva.relevance`.
     rules
-        A rule set's name, or what `conserva.rules(...)` returned.
+        The name of a rule set, or what `conserva.rules(...)` returned.
+
+    Returns
+    -------
+    Audit
+        The ledger, averaged over the inputs, and its entries for every operation of every module.
+
+    Examples
+    --------
+    >>> found = conserva.audit(conserva.load(), ["a joy.", "a bore."], "positive", rules="ah+ln")
+    >>> found.samples, found.rules
+    (2, 'ah+ln')
     """
     target = plain(target)
     if isinstance(task_or_model, Task):

@@ -142,6 +142,18 @@ def verify(
         Of the random directions.
     how
         More arguments of `conserva.relevance`: `batch_dim`, `trusted`.
+
+    Returns
+    -------
+    Opinion
+        What the scores predict, what was measured, and the `error` between them.
+
+    Examples
+    --------
+    >>> task = conserva.load()
+    >>> inputs = task.tokenizer("a joy.", return_tensors="pt")
+    >>> conserva.verify(task.model, inputs, "positive").error < 1e-2
+    True
     """
     with untouched(model):
         return _opinion(model, inputs, target, as_rule_set(rules), directions, step, seed, how)

@@ -115,7 +115,15 @@ class Swap:
 
 @dataclass(frozen=True, repr=False)
 class BiasStudy(Result):
-    """The whole study."""
+    """The whole study.
+
+    Examples
+    --------
+    >>> texts = ["olivia is a joy.", "oliver is a joy."]
+    >>> study = conserva.bias(conserva.load(), texts, {"female": ["Olivia"], "male": ["Oliver"]}, swaps=0)
+    >>> [mention.entity for mention in study.mentions]
+    ['Olivia', 'Oliver']
+    """
 
     _schema = "conserva/bias-study/1"
     _noun = "bias study"

@@ -85,6 +85,19 @@ def bias(
         mentions.parquet.
     progress
         Called with the number of texts read, and of all; for an iterator, of those read so far.
+
+    Returns
+    -------
+    BiasStudy
+        The groups, the differences between them, the words that stand out, and all mentions.
+
+    Examples
+    --------
+    >>> texts = ["olivia gives a fine performance.", "oliver gives a fine performance.", "emma is a bore."]
+    >>> groups = {"female": ["Olivia", "Emma"], "male": ["Oliver"]}
+    >>> study = conserva.bias(conserva.load(), texts, groups, swaps=0)
+    >>> [(group.name, group.mentions) for group in study.groups]
+    [('female', 2), ('male', 1)]
     """
     _check(task, level, swaps, seed)
     assert isinstance(task, Text)

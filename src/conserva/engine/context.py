@@ -313,10 +313,33 @@ def note_call(calls: dict[Any, tuple[Any, str]], out: Any, name: str) -> None:
 
 
 def rules(base: str | RuleSet = DEFAULT, **changes: str | float) -> Propagation:
-    """Return a context in which whatever torch runs is read by a rule set.
+    """Return a rule set as a context: inside, the gradient of what torch computes follows its rules.
 
-    `conserva.rules("ah+ln")` names one; `conserva.rules("exact", product="freeze-gate", gamma=0.1)` composes one.
-    Inside, the forward pass is unchanged and parameters are constants; take the gradient after the context.
+    The forward pass is unchanged, and parameters are constants. Take the gradient after the context. What is returned
+    is also accepted by `conserva.relevance` as `rules` and by `conserva.explain` as `method`.
+
+    Parameters
+    ----------
+    base
+        The name of a rule set, or a rule set.
+    changes
+        Rules that differ from it, by kind: `attention`, `norm`, `activation`, `product`, `bilinear`, `linear`; and the
+        strengths `epsilon` and `gamma` of the rules for linear layers. docs/methods.md defines them.
+
+    Returns
+    -------
+    Propagation
+        A context manager.
+
+    Examples
+    --------
+    >>> task = conserva.load()
+    >>> inputs = task.tokenizer("a joy.", return_tensors="pt")
+    >>> x = task.model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
+    >>> with conserva.rules("exact", product="freeze-gate", gamma=0.1):
+    ...     logits = task.model(inputs_embeds=x).logits
+    >>> logits[0, 1].backward()
+    >>> relevance = x * x.grad
     """
     return Propagation(rule_set(base, **changes))
 

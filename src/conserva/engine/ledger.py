@@ -19,6 +19,12 @@ class Ledger(Generic[Number]):
     """The entries whose sum is an output: `inputs + positions + biases + gap`.
 
     They are numbers for one output, as in an Explanation, or tensors with a number for each sample, as in a Relevance.
+
+    Examples
+    --------
+    >>> one = conserva.explain(conserva.load(), "a joy.")
+    >>> abs(one.ledger.output - one.output) < 1e-6
+    True
     """
 
     inputs: Number

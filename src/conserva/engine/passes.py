@@ -45,7 +45,15 @@ HALF_SCALES = (256.0, 1.0)
 
 @dataclass(frozen=True)
 class Relevance:
-    """How an output splits: relevance at every place asked for, the books, and what met which rule."""
+    """How an output splits: relevance at every place asked for, the books, and what met which rule.
+
+    Examples
+    --------
+    >>> task = conserva.load()
+    >>> result = conserva.relevance(task.model, task.tokenizer("a joy.", return_tensors="pt"), "positive")
+    >>> result.scores().shape, result.ledger.gap.shape
+    (torch.Size([1, 5]), torch.Size([1]))
+    """
 
     output: Tensor
     """The explained number of each sample."""

@@ -95,7 +95,14 @@ RULES: Mapping[str, Mapping[str, Rule]] = {kind: {rule.name: rule for rule in ru
 
 @dataclass(frozen=True)
 class RuleSet:
-    """One rule for each kind of operation, with the strength of the linear rules."""
+    """One rule for each kind of operation, with the strengths of the rules for linear layers.
+
+    Examples
+    --------
+    >>> chosen = conserva.rules("exact", product="freeze-gate").rules
+    >>> chosen.product.name, chosen.closes
+    ('freeze-gate', True)
+    """
 
     name: str
     summary: str

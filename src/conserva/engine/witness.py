@@ -195,7 +195,8 @@ class _Witness:
     def _advice(self) -> str:
         return (
             "If it is meant to be a product like others, pass "
-            f"rules=conserva.rules({self.rules.name!r}, bilinear='half'); if it is attention, write its weights with "
+            f"rules=conserva.rules({self.rules.name!r}, bilinear='half'), on the command line --method "
+            f"{self.rules.name}:bilinear=half; if it is attention, write its weights with "
             "torch.softmax."
         )
 

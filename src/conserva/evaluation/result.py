@@ -100,7 +100,14 @@ class Pair:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """Every method on the same samples, under one protocol."""
+    """Every method on the same samples, under one protocol.
+
+    Examples
+    --------
+    >>> found = conserva.evaluate(conserva.load(), ["a joy.", "how dull."], ["exact"], reference=False)
+    >>> 0 <= found.methods[0].auac.mean <= 1
+    True
+    """
 
     _schema = "conserva/evaluation/1"
     _noun = "evaluation"

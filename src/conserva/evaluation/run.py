@@ -92,6 +92,18 @@ def evaluate(
         How many features a batch of masked inputs has; it shrinks by itself when memory runs out.
     progress
         Called with the number of samples done, and of all.
+
+    Returns
+    -------
+    Evaluation
+        AUAC, AU-MSE and other areas for each method, with intervals, and the differences between methods.
+
+    Examples
+    --------
+    >>> texts = ["a gorgeous, witty, seductive movie.", "how dull."]
+    >>> found = conserva.evaluate(conserva.load(), texts, ["gi", "exact"], reference=False)
+    >>> [result.method for result in found.methods]
+    ['gi', 'exact']
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")

@@ -39,11 +39,17 @@ def replaying(model: nn.Module) -> Replaying:
     model
         Any PyTorch Transformer, in evaluation mode. It is not changed.
 
+    Returns
+    -------
+    Replaying
+        A context manager, whose method `relevance` takes the arguments of `conserva.relevance` without the model.
+
     Examples
     --------
-    >>> with conserva.replaying(model) as fast:  # doctest: +SKIP
-    ...     for inputs in batches:
-    ...         scores = fast.relevance(inputs, 1, rules="exact").scores()
+    >>> task = conserva.load()
+    >>> with conserva.replaying(task.model) as fast:
+    ...     for text in ["a joy.", "a bore."]:
+    ...         scores = fast.relevance(task.tokenizer(text, return_tensors="pt"), 1).scores()
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is not a torch.nn.Module: give the model itself, such as task.model.")
@@ -51,7 +57,14 @@ def replaying(model: nn.Module) -> Replaying:
 
 
 class Replaying:
-    """What `conserva.replaying` returns."""
+    """What `conserva.replaying` returns: a scope in which calls of one shape are recorded and replayed.
+
+    Examples
+    --------
+    >>> task = conserva.load()
+    >>> with conserva.replaying(task.model) as fast:
+    ...     scores = fast.relevance(task.tokenizer("a joy.", return_tensors="pt"), 1).scores()
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

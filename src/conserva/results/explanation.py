@@ -34,7 +34,16 @@ class Sink:
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """Why a model gave a score: relevance of every feature, signed, in the unit of the output."""
+    """Why a model gave a score: relevance of every feature, signed, in the unit of the output.
+
+    Examples
+    --------
+    >>> one = conserva.explain(conserva.load(), "a joy.")
+    >>> one.features
+    ('[CLS]', 'a', 'joy', '.', '[SEP]')
+    >>> one.merged().visible().features
+    ('a', 'joy', '.')
+    """
 
     _schema = "conserva/explanation/1"
     _noun = "explanation"

@@ -42,7 +42,14 @@ class _Several(Result, Sequence[Explanation]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Explanations(_Several):
-    """Explanations of many inputs, in their order: what `conserva.explain` returns for a list."""
+    """Explanations of many inputs, in their order: what `conserva.explain` returns for a list.
+
+    Examples
+    --------
+    >>> many = conserva.explain(conserva.load(), ["a joy.", "a bore."])
+    >>> [one.target for one in many]
+    ['positive', 'negative']
+    """
 
     explanations: tuple[Explanation, ...]
 
@@ -55,7 +62,14 @@ class Explanations(_Several):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison(_Several):
-    """Explanations of one input by several methods: what `conserva.compare` returns."""
+    """Explanations of one input by several methods: what `conserva.compare` returns.
+
+    Examples
+    --------
+    >>> found = conserva.compare(conserva.load(), "a joy.", methods=["gi", "exact"])
+    >>> found.of("exact").target
+    'positive'
+    """
 
     explanations: tuple[Explanation, ...]
     """One for each method that applies to the model, in the order in which the methods were given."""

@@ -38,7 +38,13 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class Generation(Result):
-    """A prompt, what was written after it, and for each written token the relevance of all tokens before it."""
+    """A prompt, what was written after it, and for each written token the relevance of all tokens before it.
+
+    Examples
+    --------
+    >>> found = conserva.explain_generation(conserva.load("SmolLM2.gguf"), "The capital of France is")  # doctest: +SKIP
+    >>> found.row(0).show()  # doctest: +SKIP
+    """
 
     _schema = "conserva/generation/1"
     _noun = "generation"

@@ -14,7 +14,14 @@ from .schema import Count, Share, uneven, unsummed
 
 @dataclass(frozen=True, repr=False)
 class Trace(Result):
-    """Relevance at the inputs and at the output of every layer: rows of layers x features."""
+    """Relevance at the inputs and at the output of every layer: rows of layers x features.
+
+    Examples
+    --------
+    >>> found = conserva.trace(conserva.load(), "a joy.")
+    >>> len(found.layers), len(found.features)
+    (5, 5)
+    """
 
     _schema = "conserva/trace/1"
     _noun = "trace"

@@ -87,7 +87,14 @@ class Rows(Protocol):
 
 
 class Task(ABC):
-    """A model, and how it is asked."""
+    """A model, and how it is asked.
+
+    Examples
+    --------
+    >>> task = conserva.load()
+    >>> task.noun, list(task.labels)
+    ('text', ['negative', 'positive'])
+    """
 
     features: ClassVar[tuple[str, ...]]
     """The model's inputs whose places are the features, one after the other."""
