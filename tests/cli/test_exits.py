@@ -44,14 +44,14 @@ def test_a_failure_is_one_line(error: BaseException, code: int, says: str, capsy
     def fail() -> None:
         raise error
 
-    assert exit_code(fail, []) == code
+    assert exit_code(fail) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"conserva: {says}")
     assert captured.err.count("\n") == 1
     assert captured.err[:-1].isprintable()
     assert len(captured.err) < 2100
-    assert exit_code(fail, ["explain", "--debug"]) == code
+    assert exit_code(fail, debug=True) == code
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -59,7 +59,7 @@ def test_a_reader_that_has_seen_enough(capsys: pytest.CaptureFixture[str]) -> No
     def fail() -> None:
         raise BrokenPipeError
 
-    assert exit_code(fail, []) == 0
+    assert exit_code(fail) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -129,7 +129,7 @@ with exits.ending_at_once():
     pass
 def work():
     {textwrap.indent(textwrap.dedent(INTERRUPTED[how]), "    ").strip()}
-exits.leave(exits.exit_code(work, []))
+exits.leave(exits.exit_code(work))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr, done.stdout) == (130, "conserva: interrupted\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from .exits import ending_at_once, exit_code, leave
@@ -14,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         run(parsed(arguments))
 
-    return exit_code(work, arguments)
+    return exit_code(work, "--debug" in (sys.argv[1:] if arguments is None else arguments))
 
 
 def program() -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -38,11 +38,8 @@ class _Process:
     ending = False
 
 
-def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) -> int:
-    """Do the work and return the exit code; what goes wrong is told in one line.
-
-    With `--debug` among the arguments the traceback is shown, too.
-    """
+def exit_code(work: Callable[[], None], debug: bool = False) -> int:
+    """Do the work and return the exit code; an error becomes one line, with its traceback if `debug` asks for it."""
     _make_streams_safe()
     try:
         work()
@@ -52,12 +49,12 @@ def exit_code(work: Callable[[], None], arguments: Sequence[str] | None = None) 
         _Process.ending = True
         return DONE
     except SystemExit:  # argparse has said what there is to say
-        if (code := exit_code(sys.stdout.flush, arguments)) != DONE:
+        if (code := exit_code(sys.stdout.flush, debug)) != DONE:
             return code
         raise
     except BaseException as error:
         _Process.ending = True  # before any call: Python handles signals at calls
-        if "--debug" in (sys.argv[1:] if arguments is None else arguments):
+        if debug:
             import traceback
 
             with suppress(OSError):

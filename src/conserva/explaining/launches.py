@@ -132,8 +132,11 @@ def _tried(
 
     try:
         inputs = task.batch(encoded)
-        key = Recorder.key((method.name, aim, _without_pads(task, encoded, inputs)), inputs)
-        ran = Ran(*compute(inputs), is_replay=False) if recorder is None else recorder.run(key, inputs, compute)
+        if recorder is None:
+            ran = Ran(*compute(inputs), is_replay=False)
+        else:
+            key = Recorder.key((method.name, aim, _without_pads(task, encoded, inputs)), inputs)
+            ran = recorder.run(key, inputs, compute)
         numbers = ran.numbers
         if not ran.is_replay:
             numbers = [*numbers[:-1], _flags(asked[0], numbers[0])]  # each by itself: it may have something to say
