@@ -12,7 +12,6 @@ from ..results.explanations import Comparison
 from .colours import DARK, LEDGER, LIGHT, hexadecimal, ink, scale_of, shade
 from .nodes import called, counted, strongest, virtual_node
 from .pictures import svg
-from .shapes import NAMESPACE
 from .wording import ENTRIES, caption, ledger_line, number, sink_line
 
 STYLE = """
@@ -147,7 +146,7 @@ def _pictured(one: Explanation) -> str:
             '<section class="pictured">',
             f"<h2>{escape(caption(one))}</h2>",
             f'<p class="note input">{escape(one.text)}</p>',
-            f'<div class="picture">{svg(one, scale).replace(NAMESPACE, "")}</div>',
+            f'<div class="picture">{svg(one, scale, in_page=True)}</div>',
             *([f'<p class="tokens white">{chips}</p>'] if chips else []),
             _legend(scale, f"{'an' if name[0] in 'aeiou' else 'a'} {name}", " white"),
             f'<details>\n<summary>{counted(one)}, the largest scores first</summary>\n<div class="list" tabindex="0" '
