@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from .wording import ENTRIES
+
+if TYPE_CHECKING:
+    from ..auditing.result import Audit
+    from ..results.explanation import Entries
 
 
 @dataclass(frozen=True)
@@ -64,19 +68,6 @@ class Entry:
     share: float
 
 
-class Ledger(Protocol):
-    """What has the entries of a ledger: `Entries`, and audits."""
-
-    @property
-    def inputs(self) -> float: ...
-    @property
-    def positions(self) -> float: ...
-    @property
-    def biases(self) -> float: ...
-    @property
-    def gap(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class Bar:
     """A ledger as a bar of its entries' sizes, with the signed numbers below; without a ledger, its line alone."""
@@ -86,7 +77,7 @@ class Bar:
     entries: Sequence[Entry]
 
 
-def bar_of(ledger: Ledger | None, output: float, line: str) -> Bar:
+def bar_of(ledger: Entries | Audit | None, output: float, line: str) -> Bar:
     """Return the bar of a ledger, which a line says in words."""
     if ledger is None:
         return Bar(line, output, ())
