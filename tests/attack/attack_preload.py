@@ -21,7 +21,7 @@ USED = (
     "paper.training.run",
     "paper.experiments.text",
     "views.terminal",
-    "views.html",
+    "views.explanation_page",
     "views.figure",
 )
 """Modules of the package that commands import when they need them."""

@@ -31,7 +31,7 @@ from conserva.paper.experiments.result import TextResult
 from conserva.paper.training.record import RESULT, read_training
 from conserva.paper.views import graph_results, graphs_page, results, results_page
 from conserva.results.explanation import Explanation, Sink
-from conserva.views import audit, bias_report, bias_summary, generation_terminal, report, table, terminal
+from conserva.views import audit, bias_page, bias_summary, evaluation_page, generation_terminal, table, terminal
 from conserva.views import trace as trace_view
 
 CASES = 25
@@ -138,7 +138,7 @@ def evaluated(one: Any, folder: Path, draw: bool) -> None:
     for console in consoles():
         table.show(one, console)
     if draw:
-        assert report.report(one)
+        assert evaluation_page.page(one)
 
 
 def audited(one: Any, folder: Path, draw: bool) -> None:
@@ -154,7 +154,7 @@ def studied(one: Any, folder: Path, draw: bool) -> None:
     for console in consoles():
         bias_summary.show(one, console)
     if draw:
-        assert bias_report.page(one)
+        assert bias_page.page(one)
 
 
 def experimented(one: Any, folder: Path, draw: bool) -> None:

@@ -23,21 +23,22 @@ from conserva.paper.views import graph_results, graphs_page, results, results_pa
 from conserva.results.explanation import Sink
 from conserva.views import (
     audit,
-    audit_report,
+    audit_page,
     bias_figure,
-    bias_report,
+    bias_page,
     bias_summary,
     curves,
     doctor,
+    evaluation_page,
+    explanation_page,
     figure,
     generation_page,
     generation_terminal,
-    html,
     pictures,
-    report,
     table,
     terminal,
     trace,
+    trace_page,
     waterfall,
 )
 from conserva.views.molecule import molecule_svg
@@ -123,13 +124,13 @@ class Refused(tuple[str, str]):
 VIEWS: dict[str, View] = {
     "explanations in a terminal": View(texts, terminal.show, "lines", 3),
     "methods in a terminal": View(lambda: [*texts(), Refused(("a-flow", "needs maps"))], compare, "lines", 3),
-    "explanations on a page": View(texts, html.page, "page", 3),
+    "explanations on a page": View(texts, explanation_page.page, "page", 3),
     "an explanation in a notebook": View(lambda: texts()[0], lambda one: one._repr_html_(), "page"),
     "explanations as SVG": View(texts, figure.draw, "svg", 1),
     "explanations as PNG": View(texts, figure.draw, "png", 1),
     "explanations as PDF": View(texts, figure.draw, "pdf", 1),
     "pictures in a terminal": View(pictured, terminal.show, "terminal", 1),
-    "pictures on a page": View(pictured, html.page, "page", 1),
+    "pictures on a page": View(pictured, explanation_page.page, "page", 1),
     "a picture as SVG": View(molecule, lambda one: pictures.card_svg(one), "drawn"),
     "patches as SVG": View(patches, lambda one: pictures.svg(one), "drawn"),
     "a molecule as SVG": View(molecule, lambda one: molecule_svg(one), "drawn", 1),
@@ -137,20 +138,20 @@ VIEWS: dict[str, View] = {
     "a gallery as SVG": View(pictured, pictures.gallery, "drawn", 1),
     "pictures as PNG": View(pictured, figure.draw, "png", 1),
     "a generation in a terminal": View(generation, generation_terminal.show_generation, "terminal"),
-    "a generation on a page": View(generation, generation_page.generation_page, "page"),
+    "a generation on a page": View(generation, generation_page.page, "page"),
     "a trace in a terminal": View(lambda: SHOWN, trace.show_trace, "terminal"),
-    "a trace on a page": View(lambda: SHOWN, trace.trace_page, "page"),
+    "a trace on a page": View(lambda: SHOWN, trace_page.page, "page"),
     "a trace in a notebook": View(lambda: SHOWN, lambda one: one._repr_html_(), "page"),
     "a trace as SVG": View(lambda: SHOWN, trace.draw_trace, "svg", 1),
     "a trace as PNG": View(lambda: SHOWN, trace.draw_trace, "png", 1),
     "an audit in a terminal": View(audits, lambda ones, console: audit.show(ones[0], console), "terminal"),
     "audits in a terminal": View(audits, audit.compare, "lines"),
-    "audits on a page": View(audits, audit_report.report, "page", 1),
+    "audits on a page": View(audits, audit_page.page, "page", 1),
     "a waterfall as SVG": View(audits, waterfall.draw_waterfall, "svg", 1),
     "a norm as SVG": View(audits, norm_picture, "svg", 1),
     "sums as PNG": View(audits, waterfall.draw_scatter, "png", 1),
     "an evaluation in a terminal": View(evaluation, table.show, "lines"),
-    "an evaluation on a page": View(evaluation, report.report, "page", 1),
+    "an evaluation on a page": View(evaluation, evaluation_page.page, "page", 1),
     "curves as SVG": View(evaluation, curves.draw_curves, "svg", 1),
     "sums of methods as PNG": View(evaluation, curves.draw_conservation, "png", 1),
     "figures of an evaluation in a page": View(
@@ -166,7 +167,7 @@ VIEWS: dict[str, View] = {
         lambda: study(mentions=24), lambda one: framed(bias_figure.histograms_svg(one)), "drawn", 1
     ),
     "a bias study in a terminal": View(lambda: study(mentions=24), bias_summary.show, "lines"),
-    "a bias study on a page": View(lambda: study(mentions=24), bias_report.page, "page", 1),
+    "a bias study on a page": View(lambda: study(mentions=24), bias_page.page, "page", 1),
     "histograms as SVG": View(lambda: study(mentions=24), bias_figure.draw_histograms, "svg", 1),
     "checks in a terminal": View(findings, lambda ones, to: doctor.show("m", "exact", ones, to), "lines"),
     "the text experiment in a terminal": View(lambda: [text_result()], results.summary, "lines", keep=PATHS),
@@ -249,7 +250,7 @@ def test_texts_can_still_be_read() -> None:
     odd = ["\x1b[31m", "\n", "a\tb", ":smile:", "[bold]x[/]", "$x^2$", "\x9b", "<b>", "👩\u200d👩", "é", "\ud800"]
     signs = ["\\x1b[31m", "↵", "a⇥b", ":smile:", "[bold]x[/]", "$x^2$", "\\x9b", "<b>", "👩\u200d👩", "é", "\\ud800"]
     one = explanation(odd, target="yes\nno", model="[link=file:///etc/passwd]x[/link]")
-    page = html.page([one])
+    page = explanation_page.page([one])
     assert [unescape(token) for token in re.findall(r'<span class="token.*?>(.*?)</span>', page)] == signs
     output = io.StringIO()
     terminal.show([one], Console(file=output, width=WIDE, force_terminal=True, color_system="truecolor"))
@@ -269,7 +270,7 @@ def test_names_are_no_markup_in_a_table() -> None:
     found = evaluation(NAMES[:2], provenance={"weights": Path("\x1b[31m")})
     table.show(replace(found, methods=(replace(found.methods[0], method="[/]:x:"),)), Console(file=output, width=WIDE))
     assert "\n[/]:x: " in output.getvalue()
-    assert r"<dd>\x1b[31m</dd>" in report.report(found)
+    assert r"<dd>\x1b[31m</dd>" in evaluation_page.page(found)
     results.summary([text_result(title="[/]:smile:")], Console(file=output, width=WIDE))
     assert output.getvalue().count(" [/]:smile:\n") >= 3
 

@@ -3,7 +3,7 @@
 import io
 import re
 from dataclasses import dataclass, replace
-from html import escape
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from conserva.results.trace import Trace
 from conserva.tasks.reading import Answer, Reading
 from conserva.tasks.task import Encoded, Task
 from conserva.views.colours import shade
-from conserva.views.trace import show_trace, trace_page
+from conserva.views.trace import show_trace
+from conserva.views.trace_page import page as trace_page
 from made_up_traces import NASTY, SHOWN
 from tiny import bert, llama, shake
 
@@ -314,7 +315,8 @@ def test_the_page_has_every_number_the_last_layer_first() -> None:
         assert cells.count('<td class="cell') == len(SHOWN.features)
     assert "#2166ac" in rows[1][1]  # the largest score has the full colour
     assert 'class="cell none" title="inputs has no place for [cls]"' in rows[2][1]
-    assert re.findall('<th class="label.*?<span dir="auto">(.*?)</span>', text, re.DOTALL)[1] == escape(NASTY)
+    labels = re.findall('<th class="label.*?<span dir="auto">(.*?)</span>', text, re.DOTALL)
+    assert unescape(labels[1]) == NASTY
     assert "<script" not in text
     assert "gap +0.000 = +2.000" in text
     assert SHOWN._repr_html_() in text

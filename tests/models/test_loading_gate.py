@@ -353,10 +353,10 @@ def test_smiles_that_are_none(smiles: str) -> None:
 def test_groups_and_words_are_taken_by_their_letters(odd: str) -> None:
     from matplotlib.figure import Figure
 
-    from conserva.views.curves import _embedded
+    from conserva.views.svg import embedded
 
     lexicon = lexicon_of({odd: [f"{odd}anna", "b"], f"{odd}2": ["Otto"]})
     assert lexicon.groups == (odd, f"{odd}2")
     found, _ = Words(lexicon).find(f"so {odd}anna met Otto.")
     assert [one.group for one in found if one.entity == "Otto"] == [f"{odd}2"]
-    assert f'aria-label="{escape(odd)}"' in _embedded(Figure(), odd, "a-")
+    assert f'aria-label="{escape(odd)}"' in embedded(Figure(), odd, "a-", {})

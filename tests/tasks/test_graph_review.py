@@ -11,7 +11,8 @@ from conserva.cli import main
 from conserva.evaluation.result import Evaluation, Interval, Pair
 from conserva.tasks.graph import MASKS
 from conserva.views import curves, table
-from conserva.views.report import report, summary
+from conserva.views.evaluation_page import page as report
+from conserva.views.evaluation_wording import summary
 from made_up_evaluations import NAMES, evaluation, result
 
 

@@ -20,9 +20,9 @@ import tiny_heads
 from conserva.cli import main
 from conserva.models.quiet import quiet_loading
 from conserva.tasks.output_heads import OUTPUT_HEADS, configured_head
-from conserva.views.html import page
+from conserva.views.explanation_page import page
 from conserva.views.terminal import compare, show
-from conserva.views.trace import trace_page
+from conserva.views.trace_page import page as trace_page
 from tiny import shake
 from tiny_images import clip_config, noise, processor, vit
 

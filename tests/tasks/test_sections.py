@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from conserva.errors import NotApplicable
 from conserva.results.explanation import Sink
 from conserva.tasks.loading import load
 from conserva.tasks.task import Encoded
-from conserva.views.html import page
+from conserva.views.explanation_page import page
 from conserva.views.terminal import show
 
 ONE = Explanation(
@@ -95,7 +96,7 @@ def test_views_show_sections_apart_and_tell_of_the_sink() -> None:
     html = page([one])
     assert html.index("<h3>source</h3>") < html.index(">late<") < html.index("<h3>answer so far</h3>")
     assert html.index("<h3>answer so far</h3>") < html.index(">über<")
-    for shown in (html.replace("&#x27;", "'"), _printed(one)):
+    for shown in (unescape(html), _printed(one)):
         assert "the first token '[CLS]' holds +0.500, 1% of all relevance" in shown
         assert "left out of the picture" not in shown
     assert "left out of the picture, not of the books" in _printed(one.without_sink())

@@ -21,7 +21,7 @@ import writers
 from conserva.cli import main
 from conserva.datasets import Labelled
 from conserva.models.quiet import quiet_loading
-from conserva.views.html import page
+from conserva.views.explanation_page import page
 from tiny_images import vit
 
 PAIR = ("a man eats an unwatchably good meal.", "someone is eating.")

@@ -13,7 +13,8 @@ import conserva
 from conserva.auditing.result import Audit, Norm, layer_of
 from conserva.views import audit as terminal
 from conserva.views import waterfall
-from conserva.views.audit_report import report, summary
+from conserva.views.audit_page import page as report
+from conserva.views.audit_wording import summary
 from conserva.views.wording import number
 from made_up_audits import BOOKS, audit, wave
 from made_up_evaluations import read

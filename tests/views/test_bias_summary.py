@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from conserva.bias_study.result import BiasStudy, Naive
-from conserva.views.bias_report import page
+from conserva.views.bias_page import page
 from conserva.views.bias_summary import sentences, show
 from flat_text import flat
 from made_up_bias import interval, study

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import re
 from collections import Counter
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from conserva.bias_study.result import BiasStudy, Difference, Entity, Mention, N
 from conserva.views import bias_wording as wording
 from conserva.views.bias_excerpts import EACH, ROOM, excerpt, extremes
 from conserva.views.bias_figure import bins, draw_histograms, histograms_caption
-from conserva.views.bias_report import page
+from conserva.views.bias_page import page
 from conserva.views.bias_summary import sentences, show
 from conserva.views.colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade
 from flat_text import flat
@@ -124,7 +125,7 @@ def test_a_short_ranking_is_not_folded_and_words_not_tested_are() -> None:
     assert html.count("not tested</td>") == 12
     many = page(study(mentions=400, words=200, least=2))
     assert many.count("not tested</td>") == 60
-    assert "the study&#x27;s JSON has all" in many
+    assert "the study's JSON has all" in unescape(many)
 
 
 def test_intervals_are_drawn_where_their_numbers_are() -> None:

@@ -16,7 +16,7 @@ import conserva
 from conserva.results.explanation import Explanation, Sink
 from conserva.results.generation import Generation
 from conserva.views import colours
-from conserva.views.generation_page import generation_page
+from conserva.views.generation_page import page as generation_page
 from conserva.views.generation_terminal import show_generation
 from conserva.views.wording import number
 from made_up_explanations import BROWSER, in_browser
@@ -76,7 +76,7 @@ def test_the_text_is_there_as_text_with_its_blanks() -> None:
 
 
 def test_without_a_script_a_table_names_the_sources() -> None:
-    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', generation_page(ONE), re.DOTALL)
+    rows = re.findall(r'<tr><th scope="row" dir="auto">(.*?)</th>(.*?)</tr>', generation_page(ONE), re.DOTALL)
     assert [unescape(name) for name, _ in rows] == [token.replace("\n", "↵").strip() for token in WRITTEN]
     for (_, cells), step in zip(rows, ONE.steps, strict=True):
         best = max(range(1, len(step.scores)), key=lambda i, step=step: abs(step.scores[i]))  # type: ignore[misc]

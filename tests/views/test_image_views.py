@@ -20,7 +20,7 @@ from conserva.results.explanation import Explanation
 from conserva.tasks.pixels import png
 from conserva.views import blocks, figure, overlay, pictures, terminal
 from conserva.views.colours import AGAINST, FOR
-from conserva.views.html import page
+from conserva.views.explanation_page import page
 from conserva.views.nodes import counted, label, strongest
 from made_up_explanations import BROWSER, in_browser
 from made_up_images import COLUMNS, ROWS, SCORES, dark_to_light, explained

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from conserva.results.explanation import Explanation
 from conserva.views import blocks, colours, figure, pictures, terminal
-from conserva.views.html import page
+from conserva.views.explanation_page import page
 from conserva.views.nodes import strongest
 from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, image, molecule

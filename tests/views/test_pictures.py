@@ -11,7 +11,7 @@ import conserva
 from conserva.datasets.molecules import parsed
 from conserva.results.explanation import Explanation
 from conserva.views import blocks, colours, figure, pictures
-from conserva.views.html import fragment, page
+from conserva.views.explanation_page import fragment, page
 from conserva.views.molecule import molecule_svg
 from conserva.views.nodes import node_scores
 from conserva.views.shapes import circle, commands, extent

@@ -11,7 +11,7 @@ from rich.console import Console
 import conserva
 from conserva.results.explanation import Explanation
 from conserva.views import colours, terminal
-from conserva.views.html import fragment, page
+from conserva.views.explanation_page import fragment, page
 from made_up_explanations import BROWSER, explanation, in_browser
 
 NASTY = "<script>alert(1)</script> \"quotes\" & 'more' 🎬 שלום عالم $x_1$ <img src=x onerror=alert(2)>"

@@ -52,9 +52,9 @@ def _audit(given: argparse.Namespace) -> None:
         for one in audits:
             show(one)
     if given.html:
-        from ..views.audit_report import report
+        from ..views.audit_page import page
 
-        say_written(write_text(given.html, report(audits), f"--html {given.html}"))
+        say_written(write_text(given.html, page(audits), f"--html {given.html}"))
     if given.png:
         from ..views.waterfall import draw_waterfall
 

@@ -82,7 +82,7 @@ def _bias(given: argparse.Namespace) -> None:
 
         show(study)
     if given.out:
-        from ..views.bias_report import page
+        from ..views.bias_page import page
 
         write_text(given.out / "report.html", page(study))
         say_written(*(given.out / name for name in ("bias.json", "mentions.parquet", "report.html")))

@@ -95,10 +95,10 @@ def _evaluate(given: argparse.Namespace) -> None:
         show(found)
     if given.out:
         from ..views.curves import draw_conservation, draw_curves
-        from ..views.report import report
+        from ..views.evaluation_page import page
 
         written = save(found, given.out)
         drawn(given.out / "curves.png", lambda path: draw_curves(found, path))
         drawn(given.out / "conservation.png", lambda path: draw_conservation(found, path))
-        write_text(given.out / "report.html", report(found))
+        write_text(given.out / "report.html", page(found))
         say_written(*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html")))

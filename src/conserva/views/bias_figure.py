@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from ..bias_study.result import BiasStudy, Group
 from .bias_wording import classes, counted, gated, headline
 from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, hexadecimal
-from .curves import INK, NOTE, _caption, _dress, _embedded, _figure
+from .curves import INK, NOTE, PAGE_COLOURS, _caption, _dress, _figure
+from .svg import embedded
 from .table import interval
 
 if TYPE_CHECKING:
@@ -77,11 +80,11 @@ def draw_histograms(study: BiasStudy, path: str | Path) -> None:
 
 
 @drawing()
-def histograms_svg(study: BiasStudy, prefix: str = "histograms-") -> str:
+def histograms_svg(study: BiasStudy, prefix: str = "histograms-") -> Markup:
     """Return the figure of `draw_histograms` as SVG to stand in a page; the caption is the page's to write."""
     study = gated(study)
     means = "; ".join(f"{one.name}: mean {interval(one.mean)}" for one in study.groups)
-    return _embedded(_histograms(study), f"Histograms of the relevance of mentions. {means}", prefix)
+    return embedded(_histograms(study), f"Histograms of the relevance of mentions. {means}", prefix, PAGE_COLOURS)
 
 
 def histograms_caption(study: BiasStudy) -> str:

@@ -15,6 +15,29 @@ from .wording import number
 EFFECTS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 """Sizes of Cliff's delta in words (Romano et al. 2006): below each bound; what is above the last is large."""
 
+MEANINGS = {
+    "relevance": "What a mention adds to the explained difference of two logits, shared out among the words of the "
+    "text by the method named above; word pieces and words of a name are summed. It is in logits.",
+    "mean": "Of a group: over its words, each counted once however often it is mentioned, so that none decides alone. "
+    "Per mention: over all mentions alike.",
+    "share": "The mean share of a mention in the sum of |relevance| over the words of its text.",
+    "[low, high]": "The 95 % interval of a mean, by bootstrap: other words or mentions of the same kind would mostly "
+    "give a mean in it.",
+    "effect": "Cliff's delta: how much more often a word of the first group has the higher mean than one of the "
+    f"second, from -1 to 1. In size, below {EFFECTS[0][0]} it is called negligible, below {EFFECTS[1][0]} small, below "
+    f"{EFFECTS[2][0]} medium, else large (Romano et al., 2006).",
+    "p": "How often chance alone does as much: for groups, when the same words are split at random; for a word, when "
+    "as many mentions are drawn at random.",
+    "corrected": "p after correction for having asked many times: for pairs of groups by Holm, for words by Benjamini "
+    "and Hochberg.",
+    "flagged": "The corrected p is below the study's level: chance alone would rarely do that. Not flagged means not "
+    "shown, which is not the same as absent.",
+    "a plain count": "How often texts with a group's words are predicted as the first class. It mixes what the model "
+    "makes of the words with what else stands in these texts.",
+    "swaps": "The same texts with words of the other groups in a word's place, asked of the model anew. It agrees "
+    "where the answer moves as relevance says, and the interval excludes 0.",
+}
+
 NAMED = 5
 """How many words a sentence names."""
 

@@ -12,6 +12,9 @@ INK_ON_LIGHT, INK_ON_DARK = (0x00, 0x00, 0x00), (0xFF, 0xFF, 0xFF)  # no other p
 LEDGER = {"inputs": "#4d4d4d", "positions": "#8c6bb1", "biases": "#bdbdbd", "gap": "#e08214"}
 """The entries of a ledger, told apart by lightness too."""
 
+LEDGER_ON_PAGES = {**LEDGER, "inputs": "var(--inputs)"}
+"""The same as CSS: the darkest grey depends on whether the page is light or dark."""
+
 RGB = tuple[int, int, int]
 
 
@@ -49,3 +52,17 @@ def contrast(a: RGB, b: RGB) -> float:
 def hexadecimal(colour: RGB) -> str:
     """Return a colour as pages write it."""
     return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def shades(score: float, scale: float) -> str:
+    """Return the CSS variables of a text's background (l, d) and ink (li, di) on light and on dark pages."""
+    light, dark = shade(score, scale, LIGHT), shade(score, scale, DARK)
+    return ";".join(
+        f"--{name}:{hexadecimal(ground)};--{name}i:{hexadecimal(ink(ground))}"
+        for name, ground in (("l", light), ("d", dark))
+    )
+
+
+def grounds(score: float, scale: float) -> str:
+    """Return the CSS variables of a background alone."""
+    return f"--l:{hexadecimal(shade(score, scale, LIGHT))};--d:{hexadecimal(shade(score, scale, DARK))}"

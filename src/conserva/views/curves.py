@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from .._util.text import displayed
 from ..evaluation.result import HIGHER_IS_BETTER, Evaluation, MethodResult
 from .canvas import drawing, new_figure, save_figure
+from .svg import embedded
 from .table import TITLES, headline, is_random, protocol_line, short
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#56b4e9", "#cc79a7", "#a6761d")
 RED, ORANGE, GREEN, BLUE, SKY, PINK, OLIVE = COLOURS
 INK, NOTE, GRID, GREY = "#1a1a1a", "#595959", "#dddddd", "#808080"
+
+PAGE_COLOURS = {INK: "currentColor", NOTE: "var(--note)", GRID: "var(--grid)"}
+"""Colours of figures -> what a page puts in their place, which suits its light or dark ground."""
 
 SOLID, DASHED, DASH_DOT = "solid", (0, (4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
 DASHES, DOTS = (DASHED, (0, (8, 2)), (0, (2, 2))), ((0, (1, 1.2)), (0, (1, 2.6)), (0, (1, 1.2, 1, 4)))
@@ -78,15 +81,19 @@ def draw_conservation(evaluation: Evaluation, path: str | Path) -> None:
 
 
 @drawing()
-def curves_svg(evaluation: Evaluation, prefix: str = "curves-") -> str:
+def curves_svg(evaluation: Evaluation, prefix: str = "curves-") -> Markup:
     """Return the figure of `draw_curves` as SVG to stand in a page; the caption is the page's to write."""
-    return _embedded(_curves(displayed(evaluation)), "Activation and pruning curves of every method", prefix)
+    return embedded(
+        _curves(displayed(evaluation)), "Activation and pruning curves of every method", prefix, PAGE_COLOURS
+    )
 
 
 @drawing()
-def conservation_svg(evaluation: Evaluation, prefix: str = "sums-") -> str:
+def conservation_svg(evaluation: Evaluation, prefix: str = "sums-") -> Markup:
     """Return the figure of `draw_conservation` as SVG to stand in a page, likewise."""
-    return _embedded(_scatters(displayed(evaluation)), "Sum of the scores against the output for every method", prefix)
+    return embedded(
+        _scatters(displayed(evaluation)), "Sum of the scores against the output for every method", prefix, PAGE_COLOURS
+    )
 
 
 def curves_caption(evaluation: Evaluation) -> str:
@@ -263,33 +270,3 @@ def _points(axes: Axes, one: MethodResult, colour: str, title: str) -> None:
     axes.plot(*points, "o", markersize=2.4, color=colour, alpha=0.6, markeredgewidth=0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
-
-
-def _embedded(figure: Figure, label: str, prefix: str) -> str:
-    """Return a figure as SVG with nothing from outside, that takes its ink from the page around it."""
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    # What is changed stands in tags, never in a text. The size goes, so that the page decides it.
-    start = f'<svg role="img" aria-label="{escape(label)}" viewBox="{_box(svg)}">'
-    return re.sub(r"<\w[^>]*>", lambda tag: start if tag[0].startswith("<svg ") else _tag(tag[0], prefix), svg)
-
-
-def _box(svg: str) -> str:
-    found = re.search(r'viewBox="([\d. ]+)"', svg)
-    return found[1] if found else "0 0 620 280"
-
-
-def _tag(tag: str, prefix: str) -> str:
-    tag = tag.replace("xlink:href", "href")
-    tag = re.sub(r'\bid="', f'id="{prefix}', tag)  # two figures on a page must not share names
-    tag = re.sub(r'(url\(|href=")#', rf"\1#{prefix}", tag)
-    tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)  # hundredths of a point are fine enough, and half as long
-    tag = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", tag)
-    for colour, variable in {INK: "currentColor", NOTE: "var(--note)", GRID: "var(--grid)"}.items():
-        tag = tag.replace(colour, variable)
-    return tag

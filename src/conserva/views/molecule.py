@@ -10,6 +10,8 @@ from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
+from markupsafe import Markup
+
 from .._util.text import displayed
 from ..datasets.molecules import parsed
 from ..errors import Error
@@ -26,7 +28,7 @@ _RADIUS = 0.40  # of a bond: discs of neighbours nearly meet
 _BORDER, _BORDER_WIDTH, _LINE_WIDTH, _HALO_WIDTH = "#c4c4c4", 0.7, 1.6, 2.6
 
 
-def molecule_svg(explanation: Explanation, scale: float | None = None, size: tuple[int, int] = SIZE) -> str:
+def molecule_svg(explanation: Explanation, scale: float | None = None, size: tuple[int, int] = SIZE) -> Markup:
     """Return a molecule as SVG within a size, each atom on its colour; the largest score is a full one by default."""
     explanation = displayed(explanation)
     return svg(molecule_drawing(explanation, scale or scale_of([explanation]), size), label(explanation))

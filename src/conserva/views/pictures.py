@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from markupsafe import Markup
+
 from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..errors import Error
@@ -33,10 +35,10 @@ _CARD = 460.0  # wide at least, so that captions and books have room
 _EDGE, _GAP, _LETTER = 16.0, 14.0, 0.6  # the last: the width of a letter, as a share of its size
 
 
-def svg(explanation: Explanation, scale: float | None = None) -> str:
+def svg(explanation: Explanation, scale: float | None = None, *, in_page: bool = False) -> Markup:
     """Return the picture of an explanation as SVG; the largest score is a full colour if no scale is given."""
     explanation = displayed(explanation)
-    return drawn(_coloured(explanation, scale or scale_of([explanation])), label(explanation))
+    return drawn(_coloured(explanation, scale or scale_of([explanation])), label(explanation), in_page=in_page)
 
 
 def _coloured(explanation: Explanation, scale: float | None) -> Drawing:
@@ -46,7 +48,7 @@ def _coloured(explanation: Explanation, scale: float | None) -> Drawing:
 # All methods of an input in a row
 
 
-def row_of_pictures(explanations: Sequence[Explanation]) -> str:
+def row_of_pictures(explanations: Sequence[Explanation]) -> Markup:
     """Return one input as SVG: first without colours, then as each method explains it, each on its own scale."""
     rows = _rows(explanations)
     if len(rows) != 1:
@@ -54,7 +56,7 @@ def row_of_pictures(explanations: Sequence[Explanation]) -> str:
     return gallery(explanations)
 
 
-def gallery(explanations: Sequence[Explanation]) -> str:
+def gallery(explanations: Sequence[Explanation]) -> Markup:
     """Return a row of pictures for each input, one below the other, as SVG; a method has the same place in all."""
     explanations = displayed(explanations)
     return drawn(gallery_drawing(explanations), " ".join(label(one) for one in explanations))
@@ -145,7 +147,7 @@ def card(one: Explanation) -> Drawing:
     return Drawing(width + 2 * _EDGE, y + (40 if one.ledger else 18), tuple(parts))
 
 
-def card_svg(one: Explanation) -> str:
+def card_svg(one: Explanation) -> Markup:
     """Return the same as SVG."""
     one = displayed(one)
     return drawn(card(one), f"{label(one)} {scale_line(scale_of([one]))}. {ledger_line(one)}.")

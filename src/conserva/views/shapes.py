@@ -7,8 +7,12 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element
+
+from markupsafe import Markup
+
+from .svg import element, markup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,9 +21,6 @@ if TYPE_CHECKING:
 INK, NOTE = "#1a1a1a", "#595959"
 ROUND = 10
 """The radius of the corners of the white ground, which keeps a drawing readable on a dark page."""
-
-NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
-"""What files need and pages know."""
 
 UNITS_PER_INCH = 96
 _KAPPA = 0.5523  # four cubic curves with handles of this length are a circle, to a thousandth of its radius
@@ -117,48 +118,45 @@ def extent(shapes: Iterable[Shape]) -> tuple[float, float, float, float]:
 # As SVG
 
 
-def svg(drawing: Drawing, label: str) -> str:
-    """Return a drawing as an SVG element that stands alone, in a file or within a page, on a white ground."""
-    width, height = _short(drawing.width), _short(drawing.height)
-    return (
-        f'<svg{NAMESPACE} viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(label)}" font-family="system-ui,sans-serif">\n'
-        f'<rect width="{width}" height="{height}" rx="{ROUND}" fill="#fff"/>\n'
-        + "\n".join(_elements(drawing))
-        + "\n</svg>"
-    )
+def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
+    """Return a drawing as an SVG element on a white ground; in a page, which knows it, without SVG's namespace."""
+    size = {"width": _short(drawing.width), "height": _short(drawing.height)}
+    attributes = {
+        **({} if in_page else {"xmlns": "http://www.w3.org/2000/svg"}),
+        "viewBox": f"0 0 {size['width']} {size['height']}",
+        **size,
+        **{"role": "img", "aria-label": label, "font-family": "system-ui,sans-serif"},
+    }
+    ground = element("rect", {**size, "rx": str(ROUND), "fill": "#fff"})
+    return markup(element("svg", attributes, ground, *map(_element, drawing.parts)))
 
 
-def _elements(drawing: Drawing) -> Iterator[str]:
-    for part in drawing.parts:
-        if isinstance(part, Placed):
-            zoom = "" if part.zoom == 1 else f" scale({part.zoom:g})"
-            inside = "\n".join(_elements(part.drawing))
-            yield f'<g transform="translate({_short(part.x)} {_short(part.y)}){zoom}">\n{inside}\n</g>'
-        elif isinstance(part, Words):
-            bold = ' font-weight="bold"' if part.bold else ""
-            yield (
-                f'<text x="{_short(part.x)}" y="{_short(part.y)}" font-size="{part.size:g}" fill="{part.colour}" '
-                f'text-anchor="{part.anchor}"{bold}>{escape(part.text)}</text>'
-            )
-        elif isinstance(part, Raster):
-            yield (
-                f'<image href="data:image/png;base64,{part.png}" width="{_short(part.width)}" '
-                f'height="{_short(part.height)}" preserveAspectRatio="none"/>'
-            )
-        else:
-            yield _path(part)
+def _element(part: Shape | Words | Raster | Placed) -> Element:
+    if isinstance(part, Placed):
+        zoom = "" if part.zoom == 1 else f" scale({part.zoom:g})"
+        place = {"transform": f"translate({_short(part.x)} {_short(part.y)}){zoom}"}
+        return element("g", place, *map(_element, part.drawing.parts))
+    if isinstance(part, Words):
+        place = {"x": _short(part.x), "y": _short(part.y), "font-size": f"{part.size:g}"}
+        bold = {"font-weight": "bold"} if part.bold else {}
+        return element("text", {**place, "fill": part.colour, "text-anchor": part.anchor, **bold}, text=part.text)
+    if isinstance(part, Raster):
+        size = {"width": _short(part.width), "height": _short(part.height), "preserveAspectRatio": "none"}
+        return element("image", {"href": f"data:image/png;base64,{part.png}", **size})
+    return _path(part)
 
 
-def _path(shape: Shape) -> str:
-    drawn = f'<path d="{shape.path}" fill="{shape.fill}"'
+def _path(shape: Shape) -> Element:
+    drawn = {"d": shape.path, "fill": shape.fill}
     if shape.stroke != "none":
-        drawn += f' stroke="{shape.stroke}" stroke-width="{shape.width:g}" stroke-linejoin="round"'
+        drawn |= {"stroke": shape.stroke, "stroke-width": f"{shape.width:g}", "stroke-linejoin": "round"}
     if shape.opacity != 1:
-        drawn += f' opacity="{shape.opacity:g}"'
+        drawn["opacity"] = f"{shape.opacity:g}"
     if shape.node is None:
-        return f'{drawn} pointer-events="none"/>'  # so that what is pointed at is always a node
-    return f'{drawn} data-node="{shape.node}"><title>{escape(shape.title)}</title></path>'
+        return element("path", {**drawn, "pointer-events": "none"})  # so that what is pointed at is always a node
+    path = element("path", {**drawn, "data-node": str(shape.node)})
+    path.append(element("title", {}, text=shape.title))
+    return path
 
 
 # With matplotlib

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+from markupsafe import Markup
+
 from .._util.text import displayed
 from ..errors import Error
 from ..results.explanation import Explanation
@@ -27,7 +29,7 @@ Place = TypeVar("Place", bound=Hashable)
 Grid = Sequence[Sequence[int]]
 
 
-def superpixels_svg(explanation: Explanation, scale: float | None = None, size: int = SIZE) -> str:
+def superpixels_svg(explanation: Explanation, scale: float | None = None, size: int = SIZE) -> Markup:
     """Return an image as SVG, each superpixel on its colour; the largest score is a full one if no scale is given."""
     explanation = displayed(explanation)
     return svg(superpixels_drawing(explanation, scale or scale_of([explanation]), size), label(explanation))

@@ -1,9 +1,8 @@
-"""A trace as a heat map: layers from the bottom to the top, features along the other axis."""
+"""A trace as a heat map in a terminal and as a picture: layers from the bottom to the top, features across."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 
 from rich.cells import set_cell_size
@@ -14,36 +13,11 @@ from .._util.text import displayed
 from ..results.trace import Trace
 from .blocks import has_shades, sign
 from .canvas import drawing, save_figure
-from .colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade
+from .colours import AGAINST, FOR, LIGHT, hexadecimal, shade
 from .curves import INK, NOTE, _figure
-from .html import PAGE, STYLE, ledger_part
 from .terminal import ledger_bar
-from .wording import caption, ledger_line, number, scale_line
-
-MAP_STYLE = """
-.conserva.trace{--ground:#fff;--line:#ddd}
-.trace .map{overflow-x:auto;padding-bottom:.3rem}
-.trace .map:focus-visible{outline:2px solid #888}
-.trace table{border-collapse:separate;border-spacing:1px;font-size:.8rem;line-height:1.2}
-.trace td.cell{background:var(--l);min-width:var(--cell);width:var(--cell);height:1.35rem;padding:0;
-box-shadow:inset 0 0 0 1px rgba(128,128,128,.16)}
-.trace td.cell:hover{outline:2px solid #888}
-.trace td.none{background:repeating-linear-gradient(45deg,transparent 0 3px,var(--line) 3px 4px)}
-.trace th{font-weight:400;text-align:left;white-space:nowrap}
-.trace th[scope=row],.trace td.corner{position:sticky;left:0;background:var(--ground);padding:0 .6rem 0 0}
-.trace th.label{padding:.3rem 0 0;vertical-align:top;font-size:var(--letters)}
-.trace th.label span{writing-mode:vertical-rl;max-height:9rem;overflow:hidden;text-overflow:ellipsis;line-height:1;
-white-space:pre}
-.trace th.special{opacity:.7}
-.trace td.sum{position:sticky;right:0;background:var(--ground);padding:0 0 0 .7rem;text-align:right;white-space:nowrap}
-.trace tfoot td.sum{vertical-align:top}
-@media (prefers-color-scheme:dark){.conserva.trace{--ground:#16181d;--line:#444}.trace td.cell{background:var(--d)}}
-@media print{.trace td.cell,.trace .bar span,.trace .scale,.trace .key{-webkit-print-color-adjust:exact;
-print-color-adjust:exact}}
-"""
-
-WIDE = 60
-"""With more features than this the cells are narrow."""
+from .trace_wording import headline, reading, scale_of
+from .wording import ledger_line, number, scale_line
 
 LABELLED = 120
 """How many features a picture labels, at most: with more, every so many."""
@@ -58,51 +32,17 @@ NOWHERE = "#eeeeee"
 """The colour of a place that a layer does not have, in a picture."""
 
 
-def trace_page(trace: Trace) -> str:
-    """Return a whole page. Its policy forbids it to load or run anything."""
-    trace = displayed(trace)
-    return PAGE.format(title=escape(_caption(trace)), body=trace_fragment(trace))
-
-
-def trace_fragment(trace: Trace) -> str:
-    """Return the part of a page that shows a trace, as notebooks take it."""
-    trace = displayed(trace)
-    scale = _scale(trace)
-    rows = "\n".join(_row(trace, row, scale) for row in reversed(range(len(trace.layers))))
-    tokens = "".join(
-        f'<th class="label{" special" if special else ""}" scope="col" title="{escape(feature, quote=True)}">'
-        f'<span dir="auto">{escape(feature)}</span></th>'
-        for feature, special in zip(trace.features, trace.special, strict=True)
-    )
-    sizes = "--cell:1.4rem;--letters:.8rem" if len(trace.features) <= WIDE else "--cell:.6rem;--letters:.6rem"
-    return "\n".join(
-        [
-            f'<style>{STYLE}{MAP_STYLE}</style>\n<section class="conserva trace" style="{sizes}">',
-            f"<h2>{escape(_caption(trace))}</h2>",
-            '<div class="map" tabindex="0" role="region" aria-label="relevance, layers by features">',
-            f"<table>\n<tbody>\n{rows}\n</tbody>",
-            f'<tfoot><tr><td class="corner"></td>{tokens}<td class="sum">sum</td></tr></tfoot>',
-            "</table>\n</div>",
-            f'<p class="note">{number(-scale)}<span class="scale"></span>{number(scale)} red for, blue against; '
-            "point at a cell for its number</p>",
-            f'<p class="note">{escape(_reading(trace))}</p>',
-            ledger_part(trace.explanation()),
-            "</section>",
-        ]
-    )
-
-
 def show_trace(trace: Trace, console: Console | None = None) -> None:
     """Print a trace, a line for each layer; where a terminal has no shades, with the strongest places as numbers."""
     console = console or Console()
     trace = displayed(trace)
     one = trace.explanation()
-    console.print(Line(_caption(trace), style="bold"))
+    console.print(Line(headline(trace), style="bold"))
     for line in _bands(trace, console.width) if has_shades(console) else _numbers(trace):
         console.print(line)
     if has_shades(console):
-        console.print(Line(scale_line(_scale(trace)), style="dim"))
-    console.print(Line(_reading(trace), style="dim"))
+        console.print(Line(scale_line(scale_of(trace)), style="dim"))
+    console.print(Line(reading(trace), style="dim"))
     if one.ledger is not None:
         console.print(ledger_bar(one))
     console.print(Line(ledger_line(one), style="dim"))
@@ -114,7 +54,7 @@ def draw_trace(trace: Trace, path: str | Path) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     trace = displayed(trace)
-    many, rows, scale = len(trace.features), len(trace.layers), _scale(trace)
+    many, rows, scale = len(trace.features), len(trace.layers), scale_of(trace)
     cell = 0.24 if many <= 40 else 9.0 / many
     every = -(-many // LABELLED)
     labels = {i: _short(trace.features[i]) for i in range(0, many, every)}
@@ -138,29 +78,12 @@ def draw_trace(trace: Trace, path: str | Path) -> None:
     )
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_title(_caption(trace), fontsize=8, color=INK, loc="left", weight="bold")
+    axes.set_title(headline(trace), fontsize=8, color=INK, loc="left", weight="bold")
     bar = figure.colorbar(shown, ax=axes, location="bottom", fraction=0.05, aspect=40, shrink=0.5)
     bar.set_ticks([-scale, 0, scale], labels=[f"{number(-scale)} against", "0", f"{number(scale)} for"])
     bar.ax.tick_params(labelsize=6.5, length=0, colors=NOTE)
     bar.outline.set_linewidth(0.3)
     save_figure(figure, path)
-
-
-def _caption(trace: Trace) -> str:
-    return f"{caption(trace.explanation())}, layer by layer"
-
-
-def _reading(trace: Trace) -> str:
-    """Say what the sums mean."""
-    return (
-        f"the sum of a row and what joins or is lost above it make {number(trace.output)}: "
-        f"{number(trace.output - trace.sums[0])} above the inputs, {number(trace.output - trace.sums[-1])} above "
-        f"{trace.layers[-1]}"
-    )
-
-
-def _scale(trace: Trace) -> float:
-    return max((abs(score) for row in trace.scores for score in row if score is not None), default=0.0) or 1.0
 
 
 def _short(feature: str) -> str:
@@ -169,29 +92,9 @@ def _short(feature: str) -> str:
     return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
 
 
-def _row(trace: Trace, row: int, scale: float) -> str:
-    name = escape(trace.layers[row])
-    cells = "".join(
-        _cell_of_page(name, feature, score, scale)
-        for feature, score in zip(trace.features, trace.scores[row], strict=True)
-    )
-    return f'<tr><th scope="row">{name}</th>{cells}<td class="sum">{number(trace.sums[row])}</td></tr>'
-
-
-def _cell_of_page(layer: str, feature: str, score: float | None, scale: float) -> str:
-    said = escape(feature, quote=True)
-    if score is None:
-        return f'<td class="cell none" title="{layer} has no place for {said}"></td>'
-    light, dark = (hexadecimal(shade(score, scale, ground)) for ground in (LIGHT, DARK))
-    return (
-        f'<td class="cell" style="--l:{light};--d:{dark}" data-score="{score:.6g}" '
-        f'title="{layer} · {said} {number(score)}"></td>'
-    )
-
-
 def _bands(trace: Trace, width: int) -> Iterator[Line]:
     """Yield the map, in bands below each other where the features are too many for one."""
-    scale, margin = _scale(trace), max(map(len, trace.layers)) + 1
+    scale, margin = scale_of(trace), max(map(len, trace.layers)) + 1
     room = max(8, width - margin - SUM)
     across = 3 if 3 * len(trace.features) <= room else 2
     for first in range(0, len(trace.features), room // across):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from .._util.text import displayed
 from ..auditing.result import Audit, Norm
@@ -15,7 +16,8 @@ from ..errors import Error
 from .audit import named, samples, some, subject, untraced
 from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, LEDGER, hexadecimal
-from .curves import INK, NOTE, OLIVE, POINTS, SOLID, STYLES, _caption, _dress, _embedded, _figure
+from .curves import INK, NOTE, OLIVE, PAGE_COLOURS, POINTS, SOLID, STYLES, _caption, _dress, _figure
+from .svg import embedded
 from .wording import number
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def draw_scatter(audits: Sequence[Audit], path: str | Path) -> None:
 
 
 @drawing()
-def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> str:
+def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> Markup:
     """Return the figure of `draw_waterfall` as SVG to stand in a page; the caption is the page's to write."""
     return _in_page(
         _waterfall(displayed(audits)), "What each layer takes and loses, from the output to the inputs", prefix
@@ -82,13 +84,13 @@ def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> str:
 
 
 @drawing()
-def norm_svg(audit: Audit, module: str, prefix: str = "norm-") -> str:
+def norm_svg(audit: Audit, module: str, prefix: str = "norm-") -> Markup:
     """Return the figure of `draw_norm` as SVG to stand in a page, likewise."""
     return _in_page(_norm(*displayed((audit, module))), "Relevance of each place above and below a norm", prefix)
 
 
 @drawing()
-def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> str:
+def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> Markup:
     """Return the figure of `draw_scatter` as SVG to stand in a page, likewise."""
     return _in_page(_scatters(displayed(audits)), "Sum of the inputs' relevance against the output", prefix)
 
@@ -138,10 +140,10 @@ def _of(audits: Sequence[Audit]) -> str:
     return f"{subject(first)} · {word} {', '.join(one.rules for one in audits)}"
 
 
-def _in_page(figure: Figure, label: str, prefix: str) -> str:
-    """Return a figure as SVG; the inputs' grey is the page's to choose, who knows its ground."""
-    svg, grey = _embedded(figure, label, prefix), LEDGER["inputs"]
-    return re.sub(r"<\w[^>]*>", lambda tag: tag[0].replace(grey, f"var(--inputs,{grey})"), svg)
+def _in_page(figure: Figure, label: str, prefix: str) -> Markup:
+    """Return a figure as SVG; the page chooses the grey of the inputs, which must suit its ground."""
+    grey = LEDGER["inputs"]
+    return embedded(figure, label, prefix, {**PAGE_COLOURS, grey: f"var(--inputs,{grey})"})
 
 
 # The waterfall

@@ -13,8 +13,8 @@ from rich.text import Text as Line
 from ..._util.files import write_text
 from ..._util.text import displayed
 from ...results.saving import drawn
+from ...views.explanation_page import page as sentences_page
 from ...views.figure import draw
-from ...views.html import page as sentences_page
 from ...views.table import TITLES, Column, _bare, _blocks, _table, heading, protocol_line, short
 from ..experiments.findings import row_of, verdict
 from ..experiments.plan import OURS, ROWS

@@ -1,45 +1,3 @@
-"""What the page of a generation looks like, and the script that lights its tokens. Nothing is loaded from outside."""
-
-from __future__ import annotations
-
-STYLE = """
-.generation{--ground:#fff;--mark:#8a8a8a;--edge:#1a1a1a}
-.generation [hidden]{display:none}
-.generation h1{font-size:1.05rem;margin:0 0 .4rem}
-.generation h2{font-size:.85rem;font-weight:600;margin:1rem 0 .2rem;color:#595959}
-.generation label{font-size:.85rem}
-.generation .pieces{white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.95;margin:.3rem 0 1rem;
-unicode-bidi:isolate}
-.generation .piece{background:var(--l,transparent);color:var(--li,inherit);border-radius:.2em;padding:.14em 0;
-box-shadow:inset 1px 0 0 var(--ground);-webkit-box-decoration-break:clone;box-decoration-break:clone;
-scroll-margin:2rem 0 14rem}
-.generation .piece.special{font-size:.8em}
-.generation .piece.written{border-bottom:2px solid var(--mark);border-radius:.2em .2em 0 0}
-.generation .alive .piece{cursor:pointer}
-.generation .piece:focus-visible{outline:2px dotted var(--edge);outline-offset:2px}
-.generation .piece[aria-selected=true]{border-bottom:2px solid var(--edge);border-radius:0;
-box-shadow:0 -2px 0 var(--edge)}
-.generation .piece.out{text-decoration:underline dashed var(--mark) 1px;text-underline-offset:.25em}
-.generation .newline{opacity:.55}
-.generation .panel{position:sticky;bottom:0;background:var(--ground);border-top:1px solid var(--mark);
-padding:.6rem 0 .7rem;min-height:9.6rem}
-.generation .panel p{margin:.15rem 0}
-.generation .said{font-weight:600;overflow-wrap:anywhere}
-.generation .panel .note{overflow-wrap:anywhere}
-.generation td,.generation th{padding:.1rem 1.2rem .1rem 0;text-align:left;vertical-align:top;font-weight:400}
-.generation thead th{color:#595959}
-.generation td+td{text-align:left}
-.generation td.number{text-align:right;white-space:nowrap}
-.generation td.sources{white-space:pre-wrap}
-@media (prefers-color-scheme:dark){.generation{--ground:#16181d;--mark:#777;--edge:#f2f2f2}
-.generation .piece{background:var(--d,transparent);color:var(--di,inherit)}
-.generation h2,.generation thead th{color:#b3b3b3}}
-@media print{.generation .panel{position:static}.generation label{display:none}
-.generation .piece,.generation .bar span,.generation .scale,.generation .key{-webkit-print-color-adjust:exact;
-print-color-adjust:exact}}
-"""
-
-SCRIPT = r"""
 "use strict";
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -263,4 +221,3 @@ find("choices").hidden = false;
 if (start < pieces.length) pieces[start].tabIndex = 0;
 read();
 })();
-"""
