@@ -32,6 +32,9 @@ class ListRenderer(Renderer):
         return [result]
 
 
+FRAMED = Renderer("rendering:framed")
+"""Puts a page into a frame, for notebooks."""
+
 RENDERERS: Mapping[str, Mapping[str, Renderer]] = {
     "Explanation": {
         "terminal": ListRenderer("terminal:show"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from .renderers import RENDERERS, Renderer
+from .renderers import FRAMED, RENDERERS, Renderer
 from .saving import loaded, saved
 from .schema import read, written
 
@@ -69,8 +68,7 @@ class Result(Stored):
     def _repr_html_(self) -> str:
         if "notebook" in self._renderers:
             return str(self._renderers["notebook"](self))
-        page = escape(str(self._renderers["page"](self)))
-        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"></iframe>'
+        return str(FRAMED(self._renderers["page"](self)))
 
     @property
     def _renderers(self) -> Mapping[str, Renderer]:

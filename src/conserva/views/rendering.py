@@ -30,6 +30,11 @@ def render_parts(template: str, **data: Any) -> Iterator[str]:
     return environment().get_template(template).generate(data)
 
 
+def framed(page: str) -> str:
+    """Return a page in a frame, as notebooks take it."""
+    return render("frame.html", page=page)
+
+
 @cache
 def environment() -> Environment:
     """Return the environment of all templates."""
