@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet
@@ -20,6 +17,7 @@ from conserva import BiasStudy, Error
 from conserva.bias_study import collect
 from conserva.bias_study.collect import NAME
 from conserva.bias_study.store import save
+from reviews import Runs
 from tiny import bert
 
 EXPLAINED = [0, 2, 3, 4, 6, 7]
@@ -181,14 +179,7 @@ conserva.bias(conserva.load(), iter(texts), {"a": ["Eastwood", "Kurosawa"], "b":
 
 
 def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(TEXTS), encoding="utf-8")
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def start(folder: str, pause: str) -> subprocess.Popen:
-        command = [sys.executable, "-c", RUN, str(tmp_path / folder), pause, str(texts)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
-
+    start = Runs(RUN, TEXTS, tmp_path).start
     unbroken = start("unbroken", "0")
     assert unbroken.communicate(timeout=120)[0].split() == ["explaining", "2"] * 3
     broken = start("broken", "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,15 +17,8 @@ import conserva
 from conserva.cli import main
 from conserva.evaluation.journal import NAME, SampleJournal
 from conserva.evaluation.store import save
+from reviews import REVIEWS, Runs
 
-TEXTS = [
-    "a joy.",
-    "dull",
-    "not much of anything, and far too long for what little it has to say.",
-    "has a lot of the virtues of eastwood at his best.",
-    "an unwatchably hackneyed telenovela",
-    "the jokes fall flat, one after the other, and the music does not help at all.",
-]
 LABELS = [1, 0, 0, 1, 0, 0]
 
 
@@ -38,7 +30,7 @@ def task() -> conserva.Text:
 @pytest.fixture
 def csv(tmp_path: Path) -> Path:
     path = tmp_path / "reviews.csv"
-    rows = [f'"{text}",{label}' for text, label in zip(TEXTS, LABELS, strict=True)]
+    rows = [f'"{text}",{label}' for text, label in zip(REVIEWS, LABELS, strict=True)]
     path.write_text("sentence,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
 
@@ -64,14 +56,7 @@ open(sys.argv[1] + "/result.json", "w", encoding="utf-8").write(found.to_json())
 
 
 def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(TEXTS), encoding="utf-8")
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def start(folder: str, pause: str) -> subprocess.Popen:
-        command = [sys.executable, "-c", RUN, str(tmp_path / folder), pause, str(texts)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
-
+    start = Runs(RUN, REVIEWS, tmp_path).start
     unbroken = start("unbroken", "0")
     assert unbroken.wait(timeout=120) == 0
     broken = start("broken", "0.5")
@@ -87,7 +72,7 @@ def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
     before = [line.split()[1] for line in lines]
     after = [line.split()[1] for line in out.splitlines()]
     assert before[:-1] == [one for one in before if one not in after]  # only the one in flight is measured twice
-    assert sorted({*before, *after}, key=int) == [str(i) for i in range(len(TEXTS))]
+    assert sorted({*before, *after}, key=int) == [str(i) for i in range(len(REVIEWS))]
     assert without_provenance(tmp_path / "broken" / "result.json") == without_provenance(
         tmp_path / "unbroken" / "result.json"
     )
@@ -95,11 +80,11 @@ def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_repeated(task: conserva.Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = conserva.evaluate(task, TEXTS, ["gi"], out=tmp_path)
+    first = conserva.evaluate(task, REVIEWS, ["gi"], out=tmp_path)
     monkeypatch.setattr("conserva.evaluation.run.curves", None)
     monkeypatch.setattr("conserva.evaluation.run.attributions", None)
     calls: list[tuple[int, int]] = []
-    again = conserva.evaluate(task, TEXTS, ["gi"], out=tmp_path, progress=lambda *at: calls.append(at))
+    again = conserva.evaluate(task, REVIEWS, ["gi"], out=tmp_path, progress=lambda *at: calls.append(at))
     assert again == first
     assert calls == [(6, 6)]
 
@@ -108,18 +93,18 @@ def test_a_finished_run_is_not_repeated(task: conserva.Text, tmp_path: Path, mon
     ("changes", "says"),
     [
         ({"methods": ["gi", "ah"]}, r"methods\.ah \(was null, is {"),
-        ({"data": TEXTS[:-1]}, r"data \(was "),
+        ({"data": REVIEWS[:-1]}, r"data \(was "),
         ({"mask": "drop"}, r'mask \(was "mask", is "drop"\)'),
         ({"truncate": True}, r"truncate \(was false, is true\)"),
         (
-            {"watch": "true", "data": list(zip(TEXTS, LABELS, strict=True))},
+            {"watch": "true", "data": list(zip(REVIEWS, LABELS, strict=True))},
             r'data \(.*; protocol.target \(was "predicted", is "true"\)',
         ),
     ],
 )
 def test_a_folder_of_another_run_is_refused(task: conserva.Text, tmp_path: Path, changes: dict, says: str) -> None:
-    conserva.evaluate(task, TEXTS, ["gi"], out=tmp_path, reference=False)
-    given = {"data": TEXTS, "methods": ["gi"], **changes}
+    conserva.evaluate(task, REVIEWS, ["gi"], out=tmp_path, reference=False)
+    given = {"data": REVIEWS, "methods": ["gi"], **changes}
     with pytest.raises(conserva.Error, match=f"another run of an evaluation. It differs in {says}"):
         conserva.evaluate(task, out=tmp_path, reference=False, **given)
 
@@ -143,17 +128,17 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_every_point_is_stored(task: conserva.Text, tmp_path: Path) -> None:
-    found = conserva.evaluate(task, TEXTS, ["gi", "random"], random_seeds=2, out=tmp_path)
+    found = conserva.evaluate(task, REVIEWS, ["gi", "random"], random_seeds=2, out=tmp_path)
     written = save(found, tmp_path)
     assert [path.name for path in written] == ["evaluation.json", "curves.parquet"]
     assert conserva.Evaluation.load(written[0]) == found
     table = pyarrow.parquet.read_table(written[1]).to_pydict()
-    assert len(table["value"]) == len(TEXTS) * 4 * 3 * 11
+    assert len(table["value"]) == len(REVIEWS) * 4 * 3 * 11
     rows = list(zip(table["method"], table["curve"], table["step"], table["value"], strict=True))
     for step in (0, 4, 10):
         values = [value for method, curve, at, value in rows if (method, curve, at) == ("gi", "activation", step)]
         assert np.mean(values) == pytest.approx(found.methods[0].curves["activation"].mean[step])
-    assert set(table["text"]) == set(TEXTS)
+    assert set(table["text"]) == set(REVIEWS)
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "json"])
@@ -161,7 +146,7 @@ def test_the_command_line_reads_every_kind_of_file(
     csv: Path, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / f"data.{ending}"
-    rows = [{"sentence": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    rows = [{"sentence": text, "label": label} for text, label in zip(REVIEWS, LABELS, strict=True)]
     if ending == "csv":
         path = csv
     elif ending == "jsonl":
@@ -256,11 +241,11 @@ def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, s
 
 def test_wrong_calls(task: conserva.Text) -> None:
     with pytest.raises(conserva.Error, match="is not a task"):
-        conserva.evaluate("sentiment", TEXTS)  # type: ignore[arg-type]
+        conserva.evaluate("sentiment", REVIEWS)  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="names none"):
-        conserva.evaluate(task, TEXTS, [])
+        conserva.evaluate(task, REVIEWS, [])
     with pytest.raises(conserva.Error, match="tokens=0"):
-        conserva.evaluate(task, TEXTS, ["gi"], tokens=0)
+        conserva.evaluate(task, REVIEWS, ["gi"], tokens=0)
 
 
 def test_interrupted_it_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:

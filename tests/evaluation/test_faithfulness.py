@@ -21,15 +21,8 @@ from conserva.evaluation.statistics import Bootstrap, Table, area, conservation
 from conserva.evaluation.stream import Stream
 from conserva.evaluation.summary import rows_of_methods
 from conserva.tasks.masking import TextRows
+from reviews import REVIEWS
 
-TEXTS = [
-    "a joy.",
-    "dull",
-    "not much of anything, and far too long for what little it has to say.",
-    "has a lot of the virtues of eastwood at his best.",
-    "an unwatchably hackneyed telenovela",
-    "the jokes fall flat, one after the other, and the music does not help at all.",
-]
 LABELS = ["positive", "negative", "negative", "positive", "negative", "negative"]
 METHODS = ["random:seed=1", "gi", "ah+ln", "gae"]
 
@@ -95,12 +88,12 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("protocol", "target", "mask"), SETTINGS)
 def test_the_stream_equals_a_plain_loop(task: conserva.Text, protocol: str, target: str, mask: str) -> None:
-    data = list(zip(TEXTS, LABELS, strict=True))
+    data = list(zip(REVIEWS, LABELS, strict=True))
     found = conserva.evaluate(task, data, METHODS, protocol=protocol, watch=target, mask=mask, batch_tokens=60)
     wanted = [task.labels[label] if target == "true" else None for label in LABELS]
     for result in found.methods[:-1]:
         how = {"special": protocol == "paper", "mask": mask}
-        loop = [slow(task, text, result.method, target=c, **how) for text, c in zip(TEXTS, wanted, strict=True)]
+        loop = [slow(task, text, result.method, target=c, **how) for text, c in zip(REVIEWS, wanted, strict=True)]
         for curve in ("activation", "pruning", "pruning_probability"):
             expected = np.mean([one[curve] for one in loop], axis=0)
             np.testing.assert_allclose(result.curves[curve].mean, expected, atol=1e-5, rtol=1e-5)
@@ -117,9 +110,9 @@ def test_the_stream_equals_a_plain_loop(task: conserva.Text, protocol: str, targ
 
 
 def test_every_method_shares_its_endpoints(task: conserva.Text) -> None:
-    found = conserva.evaluate(task, TEXTS, ["random", "gi", "exact", "rollout"], random_seeds=2)
+    found = conserva.evaluate(task, REVIEWS, ["random", "gi", "exact", "rollout"], random_seeds=2)
     assert [one.method for one in found.methods] == ["random", "gi", "exact", "rollout", "leave-one-out"]
-    clean = [one.probability for one in conserva.explain(task, TEXTS)]
+    clean = [one.probability for one in conserva.explain(task, REVIEWS)]
     for one in found.methods:
         activation, pruning = one.curves["activation"].mean, one.curves["pruning"].mean
         assert activation[-1] == pytest.approx(np.mean(clean), abs=1e-6)
@@ -131,7 +124,7 @@ def test_every_method_shares_its_endpoints(task: conserva.Text) -> None:
 
 
 def test_leave_one_out_is_what_it_says(task: conserva.Text) -> None:
-    text = TEXTS[2]
+    text = REVIEWS[2]
     sample = measure.Sample(0, task.encode(text), None)
     with torch.no_grad():
         ids = torch.tensor([sample.encoded.ids])
@@ -172,7 +165,7 @@ def test_counts_are_whole_numbers() -> None:
 
 def test_equal_rows_are_evaluated_once_and_padding_changes_nothing(task: conserva.Text) -> None:
     rows = []
-    for text in [*TEXTS, *TEXTS, TEXTS[0]]:
+    for text in [*REVIEWS, *REVIEWS, REVIEWS[0]]:
         ids = np.array(task.encode(text).ids)
         rows.append(TextRows(ids[None], np.ones_like(ids)[None]))
     for tokens in (1, 10, 60, 5000):
@@ -194,17 +187,17 @@ def test_batches_shrink_when_memory_runs_out(task: conserva.Text, error: Excepti
             raise error
         return forward(input_ids=input_ids, **rest)
 
-    expected = conserva.evaluate(task, TEXTS, ["gi"], reference=False)
+    expected = conserva.evaluate(task, REVIEWS, ["gi"], reference=False)
     monkeypatch.setattr(task.model, "forward", limited)
     stream = Stream(task)
-    ids = np.array(task.encode(TEXTS[2]).ids)
+    ids = np.array(task.encode(REVIEWS[2]).ids)
     changed = np.where(np.eye(9, len(ids), dtype=bool), 4, ids)
     rows = [TextRows(changed, np.ones_like(changed))]
     found = stream.logits(rows)
     assert stream.tokens <= 50 < max(sizes)
     monkeypatch.setattr(task.model, "forward", forward)
     np.testing.assert_allclose(found[0], Stream(task).logits(rows)[0], atol=1e-5)
-    assert expected.samples == len(TEXTS)
+    assert expected.samples == len(REVIEWS)
 
 
 def test_an_input_that_never_fits_is_an_error(task: conserva.Text, monkeypatch) -> None:
@@ -237,7 +230,7 @@ def test_nan_is_an_error_that_names_the_sample(monkeypatch) -> None:
 
     monkeypatch.setattr(task.model, "forward", poisoned)
     with pytest.raises(conserva.Error, match=r"Sample 5 \('an unwatchably hackneyed telenovela'\).*nan"):
-        conserva.evaluate(task, TEXTS, ["gi"])
+        conserva.evaluate(task, REVIEWS, ["gi"])
 
 
 def test_a_method_that_fails_names_the_sample(task: conserva.Text, monkeypatch) -> None:
@@ -250,7 +243,7 @@ def test_a_method_that_fails_names_the_sample(task: conserva.Text, monkeypatch) 
 
     monkeypatch.setattr("conserva.evaluation.run.find", lambda name: Method(name, "", fails))
     with pytest.raises(conserva.Error, match=r"Sample 3 \('not much.*nan or inf"):
-        conserva.evaluate(task, TEXTS, ["gi"])
+        conserva.evaluate(task, REVIEWS, ["gi"])
     assert registry.find("gi").name == "gi"
 
 
@@ -265,11 +258,11 @@ def test_methods_that_do_not_apply_are_reported(task: conserva.Text, monkeypatch
         return Method(name, "", refuses) if name == "rollout" else find(name)
 
     monkeypatch.setattr("conserva.evaluation.run.find", pick)
-    found = conserva.evaluate(task, TEXTS, ["gi", "rollout"])
+    found = conserva.evaluate(task, REVIEWS, ["gi", "rollout"])
     assert found.refused == {"rollout": "no maps here"}
     assert [one.method for one in found.methods] == ["gi", "leave-one-out"]
     with pytest.raises(conserva.Error, match="No method applies to sentiment: no maps here"):
-        conserva.evaluate(task, TEXTS, ["rollout"])
+        conserva.evaluate(task, REVIEWS, ["rollout"])
 
 
 def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
@@ -292,7 +285,7 @@ def test_differences_are_paired() -> None:
 
 
 def test_pairs_are_the_differences_of_the_rows(task: conserva.Text) -> None:
-    found = conserva.evaluate(task, TEXTS, ["gi", "exact", "random"], random_seeds=2)
+    found = conserva.evaluate(task, REVIEWS, ["gi", "exact", "random"], random_seeds=2)
     rows = {one.method: one for one in found.methods}
     assert len(found.pairs) == 5 * 6
     for pair in found.pairs:
@@ -302,8 +295,8 @@ def test_pairs_are_the_differences_of_the_rows(task: conserva.Text) -> None:
 
 
 def test_random_is_averaged_over_its_seeds(task: conserva.Text) -> None:
-    joint = conserva.evaluate(task, TEXTS, ["random"], random_seeds=3, reference=False).methods[0]
-    each = [conserva.evaluate(task, TEXTS, [f"random:seed={i}"], reference=False).methods[0] for i in range(3)]
+    joint = conserva.evaluate(task, REVIEWS, ["random"], random_seeds=3, reference=False).methods[0]
+    each = [conserva.evaluate(task, REVIEWS, [f"random:seed={i}"], reference=False).methods[0] for i in range(3)]
     assert joint.method == "random"
     assert joint.auac.mean == pytest.approx(np.mean([one.auac.mean for one in each]))
     assert rows_of_methods(["random", "gi", "random:seed=1"]) == {"random": ["random", "random:seed=1"], "gi": ["gi"]}
@@ -321,7 +314,7 @@ def test_conservation_numbers() -> None:
 
 
 def test_json_contract(task: conserva.Text) -> None:
-    found = conserva.evaluate(task, TEXTS, ["gi", "ah+ln"])
+    found = conserva.evaluate(task, REVIEWS, ["gi", "ah+ln"])
     written = json.loads(found.to_json())
     assert {"methods", "pairs", "protocol", "provenance"} <= set(written)
     for one in written["methods"]:
