@@ -15,7 +15,7 @@ from attention_replicas import (
     identity,
 )
 from conserva import Error
-from conserva.attribution.attended import attend
+from conserva.attribution.attention_pass import attention_pass
 from conserva.attribution.registry import find
 from tiny import bert, llama, shake, tokens
 
@@ -174,7 +174,7 @@ def test_side_by_side_maps_are_no_stack() -> None:
             return self.out((t + self.look("t1", t, t) - self.look("t2", t, t))[:, 0])
 
     model = shake(Twins())
-    assert len(attend(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0).maps) == 2
+    assert len(attention_pass(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0).maps) == 2
     with pytest.raises(Error, match="several side by side"):
         find("rollout").apply(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0)
 

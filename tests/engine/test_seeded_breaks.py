@@ -153,8 +153,8 @@ def second_look_up_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def landed_elsewhere(patch: pytest.MonkeyPatch) -> None:
-    placed = sources._Landing.placed
-    patch.setattr(sources._Landing, "placed", lambda self, relevance: placed(self, relevance).roll(1, 1))
+    placed = sources._Lookup.in_input_shape
+    patch.setattr(sources._Lookup, "in_input_shape", lambda self, relevance: placed(self, relevance).roll(1, 1))
 
 
 def first_argument_alone(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def overwritten_by_constants(patch: pytest.MonkeyPatch) -> None:
     def broken(context: Propagation, x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         return x.detach_().copy_(make(x.detach().clone().requires_grad_()).detach())
 
-    patch.setattr(activations, "made_beside", broken)
+    patch.setattr(activations, "computed_on_copy", broken)
 
 
 def parameters_live(patch: pytest.MonkeyPatch) -> None:
@@ -178,14 +178,14 @@ def not_frozen(kind: str) -> Break:
     """The rule is met, and nothing is frozen."""
 
     def broken(patch: pytest.MonkeyPatch) -> None:
-        frozen, meet = Propagation.frozen, Propagation.meet
+        frozen, meet = Propagation.frozen, Propagation.rule_for
         state = {"kind": ""}
 
         def noted(self: Any, met: str, *args: Any) -> str:
             state["kind"] = met
             return meet(self, met, *args)
 
-        patch.setattr(Propagation, "meet", noted)
+        patch.setattr(Propagation, "rule_for", noted)
         patch.setattr(Propagation, "frozen", lambda self, x: x if state["kind"] == kind else frozen(self, x))
 
     return broken

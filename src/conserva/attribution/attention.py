@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.interrupts import NotWaiting
-from .attended import Attended, Rows, attend, row_means
+from ..engine.interrupts import ImmediateSignals
+from .attention_pass import AttentionPass, Rows, attention_pass, row_means
 from .attribution import Attribution
 from .flow import attention_flows
 
 
 def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
     """Return the attention of the last layer, averaged over heads."""
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     maps = attended.stack(_named("a-last", rows), rows)
     return _read(attended, attended.probabilities(maps[-1]).mean(1), rows)
 
 
 def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
     """Return attention rollout (Abnar & Zuidema 2020): the product of all layers, residual connections included."""
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     product: Tensor | None = None
     for layer in layers(attended, "rollout", rows):
         product = layer if product is None else layer @ product
@@ -36,11 +36,11 @@ def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows:
 
     With rows=all the flows of every place are scaled to sum to 1 and added up, as Ali et al.'s code has it.
     """
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     stack = torch.stack(layers(attended, "a-flow", rows), 1).double().cpu()
     chosen = attended.rows() if rows == "read" else attended.real(stack.shape[-1])
     sources = [places.nonzero().flatten().tolist() for places in chosen.cpu()]
-    with NotWaiting():  # the search may take minutes
+    with ImmediateSignals():  # the search may take minutes
         flows = attention_flows([sample.numpy() for sample in stack], sources)
     each = [torch.from_numpy(one) for one in flows]
     scores = [one.mean(0) if rows == "read" else (one / one.sum(1, keepdim=True)).sum(0) for one in each]
@@ -48,7 +48,7 @@ def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows:
     return attended.attribution({sequence: torch.stack(scores).to(attended.output)})
 
 
-def layers(attended: Attended, method: str, rows: Rows) -> list[Tensor]:
+def layers(attended: AttentionPass, method: str, rows: Rows) -> list[Tensor]:
     """Return every layer's attention, averaged over heads, with the residual connection: rownorm(A + I)."""
     found = []
     for one in attended.stack(_named(method, rows), rows):
@@ -62,7 +62,7 @@ def _named(method: str, rows: Rows) -> str:
     return method if rows == "read" else f"{method}:rows={rows}"
 
 
-def _read(attended: Attended, matrix: Tensor, rows: Rows) -> Attribution:
+def _read(attended: AttentionPass, matrix: Tensor, rows: Rows) -> Attribution:
     (sequence,) = attended.read
     if rows == "read":
         return attended.attribution({sequence: row_means(matrix, attended.rows())})

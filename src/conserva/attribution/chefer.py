@@ -16,11 +16,11 @@ from ..engine.sources import Sources
 from ..engine.targets import of_sample
 from ..engine.untouched import untouched
 from ..errors import Error
-from .attended import Attended, attend, row_means, without_own
+from .attention_pass import AttentionPass, attention_pass, row_means, without_own
 from .attribution import Attribution
 from .carried import Carrier
 
-Aggregate: TypeAlias = Callable[[Attended, list[Tensor]], Tensor]
+Aggregate: TypeAlias = Callable[[AttentionPass, list[Tensor]], Tensor]
 """Makes one matrix of places of the relevance of every map."""
 
 
@@ -38,7 +38,7 @@ def chefer(
     every factor to 1, and start leaves out the first layers, as the authors' code for BERT does.
     """
 
-    def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
+    def aggregate(attended: AttentionPass, relevance: list[Tensor]) -> Tensor:
         stack = attended.stack("chefer")
         if not 0 <= start < len(stack):
             raise Error(f"start={start}: the model has {len(stack)} layers, counted from 0.")
@@ -60,7 +60,7 @@ def partial_lrp(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> 
     The rules are those of `chefer`, which conserve; in the authors' code linear layers double the relevance here.
     """
 
-    def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
+    def aggregate(attended: AttentionPass, relevance: list[Tensor]) -> Tensor:
         return relevance[-1].clamp(min=0).mean(1)
 
     return _one_or_all("partial-lrp", model, inputs, target, aggregate)
@@ -84,14 +84,14 @@ def _one_or_all(method: str, model: nn.Module, inputs: Any, target: Any, aggrega
 
 
 def _explain(method: str, model: nn.Module, inputs: Any, target: Any, aggregate: Aggregate) -> Attribution:
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     attended.stack(method)
     matrix = aggregate(attended, map_relevance(attended, target))
     (sequence,) = attended.read
     return attended.attribution({sequence: row_means(without_own(matrix), attended.rows())})
 
 
-def map_relevance(attended: Attended, target: Any) -> list[Tensor]:
+def map_relevance(attended: AttentionPass, target: Any) -> list[Tensor]:
     """Return the relevance of each attention map, widened like the map itself, carried down from 1 at the target."""
     call, model = attended.call, attended.model
     with untouched(model), torch.inference_mode(False), torch.enable_grad():

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .attended import Attended, Places, attend, row_means, without_own
 from .attention_maps import Map
+from .attention_pass import AttentionPass, SequenceKey, attention_pass, row_means, without_own
 from .attribution import Attribution
 
-Relevances = dict[tuple[Places, Places], Tensor]
+Relevances = dict[tuple[SequenceKey, SequenceKey], Tensor]
 """(sequence, other) -> how much each place of the one holds of each place of the other."""
 
 
@@ -28,13 +28,13 @@ def gae(
     variant=rollout is what Ali et al.'s code for SST-2 computes under this name: the rollout of row-normalised weighted
     maps, summed over all places.
     """
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     if variant == "rollout":
         return _weighted_rollout(attended)
     additions: dict[int, Relevances] = {}
     for one in attended.maps:
         additions[one.number] = _addition(attended, one, additions)
-    scores: dict[Places, Tensor] = {}
+    scores: dict[SequenceKey, Tensor] = {}
     for sequence, rows in attended.read.items():
         written = {n for n in attended.written if attended.maps_by_number[n].query.sequence == sequence}
         for (_, other), relevance in _state(attended, sequence, written, additions).items():
@@ -44,12 +44,14 @@ def gae(
     return attended.attribution(scores)
 
 
-def weighted(attended: Attended, one: Map) -> Tensor:
+def weighted(attended: AttentionPass, one: Map) -> Tensor:
     """Return a map weighted by its gradient, positive parts averaged over heads (equation 5)."""
     return (attended.gradients[one.number] * attended.probabilities(one)).clamp(min=0).mean(1)
 
 
-def _state(attended: Attended, sequence: Places, written: set[int] | frozenset[int], additions: Any) -> Relevances:
+def _state(
+    attended: AttentionPass, sequence: SequenceKey, written: set[int] | frozenset[int], additions: Any
+) -> Relevances:
     """Return what a sequence holds once some maps were written into it: itself, and what they added.
 
     The updates are sums, so a state is known by its maps. Two sequences that look at each other at the same time each
@@ -64,7 +66,7 @@ def _state(attended: Attended, sequence: Places, written: set[int] | frozenset[i
     return state
 
 
-def _addition(attended: Attended, one: Map, additions: Mapping[int, Relevances]) -> Relevances:
+def _addition(attended: AttentionPass, one: Map, additions: Mapping[int, Relevances]) -> Relevances:
     """Return what one map adds to the sequence of its queries."""
     cam = weighted(attended, one)
     queries, keys = one.query.sequence, one.key.sequence
@@ -87,7 +89,7 @@ def _normalised(relevance: Tensor) -> Tensor:
     return torch.where(sums == 0, torch.zeros_like(rest), rest / torch.where(sums == 0, 1, sums)) + identity
 
 
-def _weighted_rollout(attended: Attended) -> Attribution:
+def _weighted_rollout(attended: AttentionPass) -> Attribution:
     product: Tensor | None = None
     for one in attended.stack("gae:variant=rollout", rows="all"):
         joint = weighted(attended, one)
@@ -107,7 +109,7 @@ def attn_gradcam(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) ->
 
     A head's weight is its mean gradient over the places that the target reads and sees; masked ones do not count.
     """
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     last = attended.stack("attn-gradcam")[-1]
     probabilities, gradient = attended.probabilities(last), attended.gradients[last.number]
     rows = attended.rows()

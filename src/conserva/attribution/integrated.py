@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..engine import census, witness
+from ..engine import graph_check, module_tree
 from ..engine.context import Propagation
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
@@ -69,7 +69,7 @@ def ig(
     if steps < 1:
         raise Error(f"steps={steps}: the path needs at least one.")
     modules = dict(model.named_modules())
-    census.refuse_sealed(modules)
+    module_tree.refuse_opaque_modules(modules)
     call = Inputs.of(model, inputs)
     samples = call.samples()
 
@@ -84,7 +84,7 @@ def ig(
     points = [(0.0, 0.0), *zip((nodes + 1) / 2, weights / 2, strict=True)]  # the first one is the baseline itself
     with untouched(model, modules), torch.inference_mode(False), torch.enable_grad():
         path, context, output, number = run([1.0], target)
-        witness.check(model, [number], context)
+        graph_check.check(model, [number], context)
         given, ways = path, path.ways
         fixed = settled(target, output, samples)  # the class of the input, all along its path
         totals = {name: torch.zeros_like(in_float32(way)) for name, way in ways.items()}
@@ -107,7 +107,7 @@ def ig(
     scores: dict[str, Tensor] = {}
     for name, total in totals.items():
         first = name.partition("#")[0]
-        one = given.placed(name, in_float32(ways[name]) * total).sum(-1)
+        one = given.in_input_shape(name, in_float32(ways[name]) * total).sum(-1)
         scores[first] = scores[first] + one if first in scores else one
     carried = torch.stack([one.reshape(samples, -1).sum(1) for one in scores.values()]).sum(0)
     answer = in_float32(number.detach())

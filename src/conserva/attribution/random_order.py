@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..engine.forward import check_finite
 from ..engine.inputs import Inputs
 from ..engine.operations.tensors import in_float32
-from ..engine.randomness import draws_now, refuse_random
+from ..engine.randomness import generator_states, refuse_random
 from ..engine.targets import classes_of, labels_of, read_target
 from ..engine.untouched import untouched
 from .attribution import Attribution
@@ -24,7 +24,7 @@ def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed:
     call = Inputs.of(model, inputs)
     samples = call.samples()
     with untouched(model), torch.no_grad():
-        before = draws_now()
+        before = generator_states()
         output = call.run(model)
         number = read_target(output, target, labels_of(model), samples)
         refuse_random(model, before, (), partial(_answer, model, call, target))

@@ -12,7 +12,7 @@ from torch.nn.modules import module as torch_module
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from ..engine.operations.remembered import is_recording
+from ..engine.operations.mask_history import is_recording
 
 OLDEST = "2.11"
 """The first torch that refuses to record what a replay would read from freed memory of the host."""

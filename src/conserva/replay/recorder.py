@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..engine.operations.remembered import Remembered
+from ..engine.operations.mask_history import MaskHistory
 from .cuda_graph import Compute, Graph, GraphPool, copied
 from .recordable import is_observed, recordable_device
 
-Noted: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Sequence[Tensor], Any]]
+ComputeWithNote: TypeAlias = Callable[[Mapping[str, Tensor]], tuple[Sequence[Tensor], Any]]
 """A computation: inputs -> numbers on the device, and a note, which is the same for all inputs of one shape."""
 
 AFTER = 2
@@ -44,7 +44,7 @@ class Recording(Protocol):
         """Return what the computation makes of the inputs."""
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """What came of a batch."""
 
     numbers: Sequence[Tensor]
@@ -67,7 +67,7 @@ class _Shape:
     is_unfit: bool = False
     inputs: Mapping[str, Tensor] | None = None
     """A copy of the last batch, to record with; None before there were enough, and where it is unfit."""
-    passes: Remembered = field(default_factory=Remembered)
+    passes: MaskHistory = field(default_factory=MaskHistory)
 
 
 class Recorder:
@@ -101,15 +101,15 @@ class Recorder:
         """Whether there are recordings."""
         return bool(self._trusted)
 
-    def run(self, key: Hashable, inputs: Mapping[str, Tensor], compute: Noted) -> Ran:
+    def run(self, key: Hashable, inputs: Mapping[str, Tensor], compute: ComputeWithNote) -> RunResult:
         """Return what `compute` makes of the inputs, by a replay where there is a recording for this key."""
         if any(x.device != self._device for x in inputs.values()):
-            return Ran(*compute(inputs), is_replay=False)  # what lies on the host may be read there, by Python
+            return RunResult(*compute(inputs), is_replay=False)  # what lies on the host may be read there, by Python
         trusted = self._trusted.get(key)
         if trusted is not None:
-            return Ran(trusted.recording.replay(inputs), trusted.note, is_replay=True)
+            return RunResult(trusted.recording.replay(inputs), trusted.note, is_replay=True)
         if not self._may_record:
-            return Ran(*compute(inputs), is_replay=False)
+            return RunResult(*compute(inputs), is_replay=False)
         shape = self._shape(key)
         is_due = shape.inputs is not None and len(self._trusted) < MOST
         before = self._state() if is_due else None
@@ -123,9 +123,9 @@ class Recorder:
                 self._make(key, shape, inputs, compute, numbers, note)
         elif shape.came >= AFTER and not shape.is_unfit:
             shape.inputs = copied(inputs)
-        return Ran(numbers, note, is_replay=False)
+        return RunResult(numbers, note, is_replay=False)
 
-    def distrust(self, key: Hashable) -> None:
+    def discard(self, key: Hashable) -> None:
         """Use a recording no more whose own checks failed where those of the plain computation pass."""
         self._refuse(key)
 
@@ -163,7 +163,7 @@ class Recorder:
         key: Hashable,
         shape: _Shape,
         inputs: Mapping[str, Tensor],
-        compute: Noted,
+        compute: ComputeWithNote,
         numbers: Sequence[Tensor],
         note: Any,
     ) -> None:
@@ -187,7 +187,7 @@ class Recorder:
             # Attention that saw other masks may give the same numbers for a while.
             is_right = (
                 self._may_record
-                and shape.passes.recorded_as_before
+                and shape.passes.matched_history
                 and all(_are_the_same(*pair) for pair in zip(numbers, recording.replay(inputs), strict=True))
             )
         except Exception:  # out of memory, say: what was found stands

@@ -40,13 +40,13 @@ def replayed(
     made: list[list[Relevance]] = []
     asked: list[Checks] = []
 
-    def noted(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Form]]:
+    def noted(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], list[ResultLayout]]:
         asked.append(checks := Checks())
         with checks:
             results = compute(_with_tensors(call, inputs))
         made.append(results)
-        numbers = [x for one in results for x in Form.numbers(one)]
-        return [*numbers, torch.stack(checks.flags()).all()], [Form.of(one) for one in results]
+        numbers = [x for one in results for x in ResultLayout.numbers(one)]
+        return [*numbers, torch.stack(checks.flags()).all()], [ResultLayout.of(one) for one in results]
 
     try:
         ran = recorder.run(key, tensors, noted)
@@ -65,7 +65,7 @@ def replayed(
     *values, passed = ran.numbers
     if not passed:
         found = compute(call)  # whose checks, which the caller settles, say what is wrong
-        recorder.distrust(key)
+        recorder.discard(key)
         return found
     numbers = iter(values)
     return [form.filled(numbers) for form in ran.note]
@@ -89,7 +89,7 @@ def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:
 
 
 @dataclass(frozen=True)
-class Form:
+class ResultLayout:
     """A relevance without its numbers."""
 
     places: tuple[str, ...]
@@ -98,7 +98,7 @@ class Form:
     rest: Relevance
 
     @classmethod
-    def of(cls, one: Relevance) -> Form:
+    def of(cls, one: Relevance) -> ResultLayout:
         nothing = one.output.new_empty(0)
         rest = replace(one, output=nothing, values={}, logits=None, ledger=None)
         owners = None if one.ledger is None else tuple(one.ledger.modules)

@@ -28,7 +28,7 @@ class Carrier(Propagation):
         self.wanted = wanted
         self.factors: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def reader_of_others(self, name: str) -> Reader:
+    def default_reader(self, name: str) -> Reader:
         """Return the reader of calls that have no rule: only those that move values are let through."""
         return moved if name in MOVING else refused
 

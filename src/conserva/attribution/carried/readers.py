@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...engine.operations import composites, lookup, rows
+from ...engine.operations import composites, lookup, reordering
 from ...engine.operations.attention import written_out
-from ...engine.operations.elementwise import Trail, forget_trail, leave_trail, trail_of
+from ...engine.operations.elementwise import Trail, drop_trail, set_trail, trail_of
 from ...engine.operations.tensors import live, overwrite
 from ...errors import NotApplicable
 from ..attention_maps import PRODUCTS, factors_of
@@ -43,7 +43,7 @@ def _step(context: Carrier, value: Tensor, *args: Any, linear: bool = False) -> 
     """Return the value of an elementwise function, tied to the tensor that it is a function of."""
     trails = [trail_of(arg) for arg in args if live(arg)]
     out = carry(trails[0].source, value)
-    leave_trail(context, out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
+    set_trail(context, out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
     return out
 
 
@@ -89,7 +89,7 @@ def _quotient(context: Carrier, function: Callable[..., Any], input: Any, other:
 
 def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     def read_in_place(context: Carrier, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
-        forget_trail(a)
+        drop_trail(a)
         if not (live(a) or live(other)):
             return function(a, other, **kwargs)
         return overwrite(a, read(context, out_of_place, a.clone(), other, **kwargs))
@@ -241,7 +241,7 @@ _AXES = ("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", 
 READERS: dict[str, Reader] = {
     **lookup.READERS,
     **composites.READERS,
-    "dropout": rows.dropout,
+    "dropout": reordering.dropout,
     **dict.fromkeys(_AXES, _moved_axes),
     **dict.fromkeys(("add", "__add__", "__radd__", "sub", "subtract", "__sub__", "rsub", "__rsub__"), _sum),
     **dict.fromkeys(("add_", "__iadd__"), _in_place(torch.add, _sum)),

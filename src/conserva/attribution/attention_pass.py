@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..engine import census, witness
+from ..engine import graph_check, module_tree
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
 from ..engine.operations.tensors import in_float32
@@ -22,7 +22,7 @@ from ..errors import Error, NotApplicable
 from .attention_maps import Map, MapRecorder
 from .attribution import Attribution
 
-Places: TypeAlias = frozenset[str]
+SequenceKey: TypeAlias = frozenset[str]
 """A sequence of places, known by the inputs it is made of."""
 
 Rows: TypeAlias = Literal["read", "all"]
@@ -30,7 +30,7 @@ Rows: TypeAlias = Literal["read", "all"]
 
 
 @dataclass(frozen=True)
-class Attended:
+class AttentionPass:
     """The maps that a target depends on, in the order of the forward pass, with what the methods ask about them."""
 
     model: nn.Module
@@ -40,7 +40,7 @@ class Attended:
     maps: Sequence[Map]
     gradients: Mapping[int, Tensor]
     """Number of a map -> the target's gradient for it, samples x heads x queries x keys."""
-    read: Mapping[Places, Tensor]
+    read: Mapping[SequenceKey, Tensor]
     """Sequence that the target reads -> at which places, samples x places."""
     written: frozenset[int]
     """The numbers of the maps that were added to the sequences which the target reads."""
@@ -53,9 +53,9 @@ class Attended:
         return {one.number: one for one in self.maps}
 
     @cached_property
-    def sizes(self) -> dict[Places, int]:
+    def sizes(self) -> dict[SequenceKey, int]:
         """Sequence -> how many places it has."""
-        found: dict[Places, int] = {}
+        found: dict[SequenceKey, int] = {}
         for one in self.maps:
             queries, keys = self.probabilities(one).shape[2:]
             for sequence, size in ((one.query.sequence, queries), (one.key.sequence, keys)):
@@ -116,7 +116,7 @@ class Attended:
             return mask.bool()
         return torch.ones(shape, dtype=torch.bool, device=self.output.device)
 
-    def attribution(self, scores: Mapping[Places, Tensor]) -> Attribution:
+    def attribution(self, scores: Mapping[SequenceKey, Tensor]) -> Attribution:
         """Return scores under the names of the inputs that the sequences are made of."""
         named = {"+".join(sorted(sequence)): one for sequence, one in scores.items() if sequence}
         features = [name for name in self.call.features() if name in named]
@@ -124,15 +124,15 @@ class Attended:
         return Attribution({name: named[name] for name in order}, self.output, self.logits)
 
 
-def attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
+def attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass:
     """Run a model once; return its attention maps, and the target's gradient for each."""
     with untouched(model):
-        return _attend(model, inputs, target)
+        return _attention_pass(model, inputs, target)
 
 
-def _attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
+def _attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass:
     modules = dict(model.named_modules())
-    census.refuse_sealed(modules)
+    module_tree.refuse_opaque_modules(modules)
     call = Inputs.of(model, inputs)
     samples = call.samples()
     with torch.inference_mode(False), torch.enable_grad():
@@ -144,7 +144,7 @@ def _attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
                 f"{type(model).__name__} looks its ids up twice, and moved the second time, as decoders do that shift "
                 "them: attention maps do not tell the two apart. relevance does (gi, ah+ln, exact, ...)."
             )
-        witness.check(model, [number], recorder)
+        graph_check.check(model, [number], recorder)
         written = recorder.state(number.grad_fn).written
         maps = _behind(recorder.maps, written)
         _refuse_mingled(model, recorder.maps, maps)
@@ -176,7 +176,7 @@ def _attend(model: nn.Module, inputs: Any, target: Any) -> Attended:
             "tell the whole. Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
         )
     logits = classes_of(output, samples)
-    return Attended(model, call, in_float32(number.detach()), logits, maps, gradients, read, written, narrow)
+    return AttentionPass(model, call, in_float32(number.detach()), logits, maps, gradients, read, written, narrow)
 
 
 def _narrow(recorder: MapRecorder, number: Tensor, maps: Sequence[Map], written: frozenset[int]) -> dict[int, Tensor]:
