@@ -189,13 +189,13 @@ def test_inputs_with_and_without_pads_have_recordings_of_their_own(model: Any, s
         assert len(spelled_out.last._trusted) == 2
 
 
-def test_which_masks_hide_nothing() -> None:
+def test_which_masks_are_all_true() -> None:
     given = {
         "input_ids": torch.zeros(2, 3),
         "attention_mask": torch.ones(2, 3),
         "decoder_attention_mask": torch.tensor([[True, False]]),
     }
-    assert replays._hide_nothing(given) == (True, False)
+    assert replays._are_all_true(given) == (True, False)
 
 
 def test_masks_without_a_name_are_known_by_their_place(spelled_out: Recorders) -> None:

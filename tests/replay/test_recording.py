@@ -45,8 +45,8 @@ def stream(recorder: Recorder, count: int, what: object = None, compute: Any = d
 
 def test_a_shape_that_came_often_is_recorded_compared_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
-    plain = recording._are_the_same
-    monkeypatch.setattr(recording, "_are_the_same", lambda *pair: compared.append(1) or plain(*pair))
+    plain = recording._is_same
+    monkeypatch.setattr(recording, "_is_same", lambda *pair: compared.append(1) or plain(*pair))
     recorder = recorder_by()
     assert stream(recorder, AFTER + 4) == [False] * (AFTER + 1) + [True] * 3
     assert len(compared) == 2  # the numbers of one batch

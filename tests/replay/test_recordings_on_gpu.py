@@ -277,7 +277,7 @@ def test_weights_that_change_in_place_are_seen() -> None:
             loop(fast, model)
         assert fast._recorder.replays == 4 * OFTEN - AFTER - 1
         model.cpu()
-        with pytest.raises(conserva.Error, match="moved or exchanged"):
+        with pytest.raises(conserva.Error, match="moved or replaced"):
             fast.relevance(tokens(0), 1)
 
 
