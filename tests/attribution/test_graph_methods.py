@@ -200,7 +200,7 @@ def test_nothing_is_said_about_the_place_that_is_read(method: str) -> None:
 def test_rows_that_did_not_look_are_not_summed(method: str) -> None:
     variant = next(iter(VARIANTS))
     inputs = inputs_of(variant, [0, 1])
-    with pytest.raises(conserva.Error, match=rf"^{method} sums over the rows of all places, but .* one place alone"):
+    with pytest.raises(conserva.Error, match=rf"^{method} sums over the rows of all positions, but .* a single query"):
         find(method).apply(built(variant), inputs, [0, 1])
     assert scores_of(method, built(variant, Whole), inputs, [0, 1]).shape == (2, 7)
 

@@ -49,7 +49,7 @@ def test_maps_equal_those_the_model_reports(specimen: zoo.Specimen) -> None:
     if specimen.model_type in REFUSED:
         with pytest.raises(conserva.Error) as error:
             find("gae").apply(model, inputs, mixture)
-        assert "relevance does" in str(error.value) or "followed" in str(error.value)
+        assert "use a method by rules" in str(error.value) or "across layers" in str(error.value)
         return
     found = [one.probabilities for one in attention_pass(model, inputs, mixture).maps]
     if specimen.model_type in REPORT_OTHERS:
@@ -215,8 +215,8 @@ class Windowed(Pooled):
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (Convolved(), "Convolved mixes its places by convolution"),
-        (Linear("fused", "first"), "Linear mixes its places by bmm"),
+        (Convolved(), "Convolved mixes positions by convolution"),
+        (Linear("fused", "first"), "Linear mixes positions by bmm"),
         (Windowed("fused", "first"), "within windows"),
     ],
     ids=["convolution", "linear attention", "windows"],

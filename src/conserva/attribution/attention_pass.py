@@ -1,4 +1,4 @@
-"""A forward pass with its attention maps and their gradients: what the attention methods work on."""
+"""A forward pass with its attention maps and their gradients, as the attention methods need it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from .attention_maps import Map, MapRecorder
 from .attribution import Attribution
 
 SequenceKey: TypeAlias = frozenset[str]
-"""A sequence of places, known by the inputs it is made of."""
+"""A sequence of positions, identified by the names of the inputs that it was computed from."""
 
 Rows: TypeAlias = Literal["read", "all"]
-"""`read`: the places that the target reads, as the class token. `all`: sums over all, as in Ali et al.'s code."""
+"""The rows of a map that are used. `read`: those of the positions that the target reads, such as the class token;
+`all`: the sum of all rows, as in Ali et al.'s code."""
 
 
 @dataclass(frozen=True)
 class AttentionPass:
-    """The maps that a target depends on, in the order of the forward pass, with what the methods ask about them."""
+    """The attention maps that a target depends on, in the order of the forward pass, and their gradients."""
 
     model: nn.Module
     call: Inputs
@@ -39,13 +40,13 @@ class AttentionPass:
     logits: Tensor | None
     maps: Sequence[Map]
     gradients: Mapping[int, Tensor]
-    """Number of a map -> the target's gradient for it, samples x heads x queries x keys."""
+    """Number of a map -> the gradient of the target for it, samples x heads x queries x keys."""
     read: Mapping[SequenceKey, Tensor]
-    """Sequence that the target reads -> at which places, samples x places."""
+    """Sequence that the target reads -> a mask of the positions it reads, samples x positions."""
     written: frozenset[int]
-    """The numbers of the maps that were added to the sequences which the target reads."""
+    """The numbers of the maps whose results were added to the sequences that the target reads."""
     narrow: Mapping[int, Tensor]
-    """Number of a map with one query alone -> at which place of the sequence that stands, samples x places."""
+    """Number of a map with a single query -> a mask of the query's position in the sequence, samples x positions."""
 
     @cached_property
     def maps_by_number(self) -> dict[int, Map]:
@@ -54,78 +55,93 @@ class AttentionPass:
 
     @cached_property
     def sizes(self) -> dict[SequenceKey, int]:
-        """Sequence -> how many places it has."""
-        found: dict[SequenceKey, int] = {}
-        for one in self.maps:
-            queries, keys = self.probabilities(one).shape[2:]
-            for sequence, size in ((one.query.sequence, queries), (one.key.sequence, keys)):
-                if found.setdefault(sequence, size) != size:
+        """Sequence -> its number of positions."""
+        sizes: dict[SequenceKey, int] = {}
+        for attention in self.maps:
+            queries, keys = self.probabilities(attention).shape[2:]
+            for sequence, size in ((attention.query.sequence, queries), (attention.key.sequence, keys)):
+                if sizes.setdefault(sequence, size) != size:
                     raise NotApplicable(
-                        f"A sequence of {type(self.model).__name__} has {found[sequence]} places in one layer and "
-                        f"{size} in another: it cannot be followed from layer to layer."
+                        f"A sequence of {type(self.model).__name__} has {sizes[sequence]} positions in one layer and "
+                        f"{size} in another, so that attention maps cannot be combined across layers."
                     )
-        return found
+        return sizes
 
-    def probabilities(self, one: Map) -> Tensor:
-        """Return a map as samples x heads x queries x keys, in float32 or wider."""
-        return self.widened(one, in_float32(one.probabilities))
+    def probabilities(self, attention: Map) -> Tensor:
+        """Return the probabilities of a map, samples x heads x queries x keys, in float32 or wider."""
+        return self.widened(attention, in_float32(attention.probabilities))
 
-    def widened(self, one: Map, x: Tensor) -> Tensor:
-        """Return what belongs to a map, samples x heads x queries x keys, with zeros for places that did not look."""
-        return _widened(x, self.narrow.get(one.number))
+    def widened(self, attention: Map, x: Tensor) -> Tensor:
+        """Return a tensor of a map, samples x heads x queries x keys, with zeros for queries that were not computed."""
+        return _widened(x, self.narrow.get(attention.number))
 
     def stack(self, method: str, rows: Rows = "read") -> list[Map]:
-        """Return the maps if they are layers in which one sequence looks at itself; else say why they are not.
+        """Return the maps if they are consecutive self-attention layers of one sequence; raise if they are not.
 
-        Where a method takes the rows of all places, all of them must have looked.
+        Parameters
+        ----------
+        method
+            The name of the method, for error messages.
+        rows
+            The rows that the method uses. For `all`, all of them must have been computed.
         """
         name = type(self.model).__name__
-        if len({one.query.sequence for one in self.maps}) > 1 or not all(one.is_self for one in self.maps):
+        if len({each.query.sequence for each in self.maps}) > 1 or not all(each.is_self for each in self.maps):
             raise NotApplicable(
-                f"{method} is defined for one sequence that looks at itself; in {name} one sequence also looks at "
-                "another. gae is defined there too."
+                f"{method} is defined for self-attention of one sequence only; {name} has cross-attention between "
+                "sequences. Use gae, which is defined for it."
             )
-        sizes = {tuple(self.probabilities(one).shape[2:]) for one in self.maps}
+        sizes = {tuple(self.probabilities(each).shape[2:]) for each in self.maps}
         if len(sizes) > 1 or len(set(next(iter(sizes)))) > 1:
             raise NotApplicable(
-                f"{method} needs every layer to look from all places at all places, or the last one from the one place "
-                f"that the target reads; in {name} the maps have "
-                f"{', '.join(f'{q} x {k}' for q, k in sorted(sizes))} places."
+                f"{method} needs attention from all positions to all positions in every layer, or in the last layer "
+                "from the position that the target reads; the maps of "
+                f"{name} have {', '.join(f'{q} x {k}' for q, k in sorted(sizes))} positions."
             )
         if rows == "all" and self.narrow:
             raise NotApplicable(
-                f"{method} sums over the rows of all places, but the last layer of {name} looks from one place alone, "
-                f"the one that the target reads. {method.partition(':')[0]} without this option takes that row."
+                f"{method} sums over the rows of all positions, but the last layer of {name} has a single query, at "
+                f"the position that the target reads. Use {method.partition(':')[0]} without this option."
             )
         for below, above in itertools.pairwise(self.maps):
             if below.number not in above.query.written:
                 raise NotApplicable(
-                    f"{method} needs one map after the other; a layer of {name} has several side by side."
+                    f"{method} needs one attention map for each layer; a layer of {name} has several in parallel."
                 )
         return list(self.maps)
 
     def rows(self) -> Tensor:
-        """Return at which places the one sequence is read, samples x places."""
+        """Return a mask of the positions that the target reads of its only sequence, samples x positions."""
         return next(iter(self.read.values()))
 
-    def real(self, places: int) -> Tensor:
-        """Return which positions are not padding, samples x places, as the inputs' own mask says."""
+    def real(self, positions: int) -> Tensor:
+        """Return a mask of the positions that are not padding, samples x positions, by the inputs' attention mask."""
         mask = self.call.kwargs.get("attention_mask")
-        shape = (self.call.samples(), places)
+        shape = (self.call.samples(), positions)
         if isinstance(mask, Tensor) and tuple(mask.shape) == shape:
             return mask.bool()
         return torch.ones(shape, dtype=torch.bool, device=self.output.device)
 
     def attribution(self, scores: Mapping[SequenceKey, Tensor]) -> Attribution:
-        """Return scores under the names of the inputs that the sequences are made of."""
-        named = {"+".join(sorted(sequence)): one for sequence, one in scores.items() if sequence}
+        """Return the result, with the scores of each sequence under the names of its inputs."""
+        named = {"+".join(sorted(sequence)): each for sequence, each in scores.items() if sequence}
         features = [name for name in self.call.features() if name in named]
         order = [*features, *(name for name in named if name not in features)]
         return Attribution({name: named[name] for name in order}, self.output, self.logits)
 
 
 def attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass:
-    """Run a model once; return its attention maps, and the target's gradient for each."""
+    """Run a model; return its attention maps, and the gradient of the target for each.
+
+    Parameters
+    ----------
+    model
+        The model.
+    inputs
+        Its arguments: see `engine.inputs.Inputs.of`.
+    target
+        What to explain: see `engine.targets`.
+    """
     with untouched(model):
         return _attention_pass(model, inputs, target)
 
@@ -141,29 +157,29 @@ def _attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass
         output, (number,) = forward(model, call, sources, recorder, [target])
         if sources.is_moved:
             raise NotApplicable(
-                f"{type(model).__name__} looks its ids up twice, and moved the second time, as decoders do that shift "
-                "them: attention maps do not tell the two apart. relevance does (gi, ah+ln, exact, ...)."
+                f"{type(model).__name__} looks up its ids twice, in different orders, as decoders do that shift them: "
+                f"attention maps do not distinguish the two. {_ALTERNATIVES}"
             )
         graph_check.check(model, [number], recorder)
         written = recorder.state(number.grad_fn).written
         maps = _behind(recorder.maps, written)
-        _refuse_mingled(model, recorder.maps, maps)
+        _refuse_mixed_sequences(model, recorder.maps, maps)
         if not maps:
             raise NotApplicable(
-                f"{type(model).__name__} gives no attention maps: no softmax of it is multiplied with values. Methods "
-                "that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+                f"{type(model).__name__} has no attention maps: no softmax of it is multiplied by values. "
+                f"{_ALTERNATIVES}"
             )
         mixing = recorder.mixing()
         narrow = _narrow(recorder, number, maps, written)
-        found = recorder.gradient(in_float32(number).sum(), [one.operand for one in maps], keep=bool(mixing))
+        grads = recorder.gradient(in_float32(number).sum(), [each.operand for each in maps], keep=bool(mixing))
     gradients = {
-        one.number: _widened(in_float32(one.shaped(_or_zeros(grad, one.operand))), narrow.get(one.number))
-        for one, grad in zip(maps, found, strict=True)
+        each.number: _widened(in_float32(each.shaped(_or_zeros(grad, each.operand))), narrow.get(each.number))
+        for each, grad in zip(maps, grads, strict=True)
     }
     read = {}
-    for one in maps:
-        if one.number in written:  # the last one of each sequence stays
-            read[one.query.sequence] = gradients[one.number].ne(0).any(-1).any(1)
+    for each in maps:
+        if each.number in written:  # the last map of each sequence overwrites earlier ones
+            read[each.query.sequence] = gradients[each.number].ne(0).any(-1).any(1)
     _refuse_windows(call, maps, gradients)
     for rows in read.values():
         if not rows.any(1).all():
@@ -172,36 +188,36 @@ def _attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass
             )
     if mixing and (len(read) > 1 or recorder.leaks(number, next(iter(read.values())))):
         raise NotApplicable(
-            f"{type(model).__name__} mixes its places by {' and '.join(mixing)} beside attention: its maps do not "
-            "tell the whole. Methods that need them do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+            f"{type(model).__name__} mixes positions by {' and '.join(mixing)} besides attention, which its attention "
+            f"maps do not show. {_ALTERNATIVES}"
         )
     logits = classes_of(output, samples)
     return AttentionPass(model, call, in_float32(number.detach()), logits, maps, gradients, read, written, narrow)
 
 
 def _narrow(recorder: MapRecorder, number: Tensor, maps: Sequence[Map], written: frozenset[int]) -> dict[int, Tensor]:
-    """Return the maps with one query alone whose place is known, and that place, samples x places.
+    """Return the maps with a single query whose position is known: number -> mask of the position, samples x positions.
 
-    A model may leave out of its last layer what the output does not depend on. With all attention cut off, the target
-    then reaches one place of the sequence by the skip connections, the one that the map was added to. Of several places
-    it would not be known which query is whose, and under a further layer places that did not look would count.
+    In its last layer a model may compute only the queries that the output depends on. With all attention blocked, the
+    target then depends on a single position of the sequence, by the residual connections: that of the query. Several
+    queries could not be matched with their positions; and below another layer, positions without a query would count.
     """
-    below = {other for one in maps for other in one.query.written | one.key.written}
-    found = {}
-    for one in maps:
-        samples, _, queries, keys = one.probabilities.shape
-        if one.is_self and queries == 1 < keys and one.number in written - below:
+    below = {lower for each in maps for lower in each.query.written | each.key.written}
+    narrow = {}
+    for each in maps:
+        samples, _, queries, keys = each.probabilities.shape
+        if each.is_self and queries == 1 < keys and each.number in written - below:
             reached = recorder.reached(number)
-            own = [places for name, places in reached.items() if name.partition("#")[0] in one.key.sequence]
-            if own and all(places.shape == (samples, keys) for places in own):
-                places = torch.stack(own).any(0)
-                if bool((places.sum(1) == 1).all()):
-                    found[one.number] = places
-    return found
+            own = [mask for name, mask in reached.items() if name.partition("#")[0] in each.key.sequence]
+            if own and all(mask.shape == (samples, keys) for mask in own):
+                positions = torch.stack(own).any(0)
+                if bool((positions.sum(1) == 1).all()):
+                    narrow[each.number] = positions
+    return narrow
 
 
-def _widened(x: Tensor, places: Tensor | None) -> Tensor:
-    return x if places is None else torch.where(places[:, None, :, None], x, torch.zeros_like(x))
+def _widened(x: Tensor, positions: Tensor | None) -> Tensor:
+    return x if positions is None else torch.where(positions[:, None, :, None], x, torch.zeros_like(x))
 
 
 def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
@@ -209,47 +225,50 @@ def _or_zeros(grad: Tensor | None, x: Tensor) -> Tensor:
 
 
 def _refuse_windows(call: Inputs, maps: Sequence[Map], gradients: Mapping[int, Tensor]) -> None:
-    """Raise if a map has fewer places than its sequence has tokens."""
+    """Raise if a map has fewer positions than its sequence has tokens."""
     features = call.features()
-    for one in maps:
-        for state, places in zip((one.query, one.key), gradients[one.number].shape[2:], strict=True):
+    for each in maps:
+        for state, positions in zip((each.query, each.key), gradients[each.number].shape[2:], strict=True):
             ids = [features[name] for name in state.sequence if not features[name].is_floating_point()]
-            if len(ids) == 1 and places < ids[0].shape[-1] and not (state is one.query and places == 1):
+            if len(ids) == 1 and positions < ids[0].shape[-1] and not (state is each.query and positions == 1):
                 raise NotApplicable(
-                    f"An attention map has {places} places for {ids[0].shape[-1]} tokens: the model attends within "
-                    "windows or shortens its sequence. Methods that need maps do not apply to it; relevance does."
+                    f"An attention map has {positions} positions for {ids[0].shape[-1]} tokens: the model attends "
+                    f"within windows or shortens its sequence. {_ALTERNATIVES}"
                 )
 
 
-def _refuse_mingled(model: nn.Module, known: Sequence[Map], maps: Sequence[Map]) -> None:
-    """Raise if a sequence was made of places that another sequence's attention had been written into."""
-    for one in maps:
-        for state in (one.query, one.key):
+def _refuse_mixed_sequences(model: nn.Module, known: Sequence[Map], maps: Sequence[Map]) -> None:
+    """Raise if a sequence contains positions that were computed by the attention of another sequence."""
+    for each in maps:
+        for state in (each.query, each.key):
             if any(known[number].query.sequence != state.sequence for number in state.written):
                 raise NotApplicable(
-                    f"{type(model).__name__} puts what one sequence became among the places of another, as an image "
-                    "among words: attention maps do not tell which place came from which. relevance does (gi, ...)."
+                    f"{type(model).__name__} inserts the output of one sequence into another, as an image among words: "
+                    f"attention maps do not show which position comes from which. {_ALTERNATIVES}"
                 )
+
+
+_ALTERNATIVES = "Attention methods do not apply to it; use a method by rules (gi, ah+ln, exact, ...)."
 
 
 def _behind(maps: Sequence[Map], written: frozenset[int]) -> list[Map]:
-    """Return the maps that had a part in what was written."""
-    found: set[int] = set()
+    """Return the maps that some written maps depend on, and these maps."""
+    needed: set[int] = set()
     waiting = set(written)
     while waiting:
         number = waiting.pop()
-        if number not in found:
-            found.add(number)
+        if number not in needed:
+            needed.add(number)
             waiting |= maps[number].query.written | maps[number].key.written
-    return [maps[number] for number in sorted(found)]
+    return [maps[number] for number in sorted(needed)]
 
 
 def row_means(matrix: Tensor, rows: Tensor) -> Tensor:
-    """Return the mean of the rows that are read, samples x places."""
+    """Return the mean of the rows in a mask, samples x positions."""
     weights = rows.to(matrix) / rows.sum(1, keepdim=True)
     return torch.einsum("bq,bqk->bk", weights, matrix)
 
 
 def without_own(matrix: Tensor) -> Tensor:
-    """Return a matrix of places with its diagonal 0: what a place that is read says about itself is dropped."""
+    """Return a matrix with its diagonal set to 0, which drops what a position contributes to itself."""
     return matrix - torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1))

@@ -1,4 +1,4 @@
-"""The methods that are a rule set and one gradient."""
+"""The methods that consist of a rule set and one gradient."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .attribution import Attribution
 
 
 def by_rule_set(name: str) -> Callable[..., Attribution]:
-    """Return the method that a rule set is.
+    """Return the method of a rule set.
 
-    Relevance is read at the word vectors, or at the output of the embedding block, which has the places added and the
-    norm behind it: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
+    Relevance is computed at the word embeddings, or at the output of the embedding block, with position embeddings and
+    norm: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
     """
 
     def apply(
@@ -30,7 +30,7 @@ def by_rule_set(name: str) -> Callable[..., Attribution]:
         gamma: float = 0.0,
     ) -> Attribution:
         result = relevance(model, inputs, target, rules=rules_with(name, gamma), at=at)
-        scores = {place: result.scores(place) for place in result.inputs} if at == "inputs" else _embedded(result)
+        scores = {name: result.scores(name) for name in result.inputs} if at == "inputs" else _embedded(result)
         return Attribution(scores, result.output, result.logits, result.ledger)
 
     return apply
@@ -42,9 +42,9 @@ def rules_with(name: str, gamma: float) -> RuleSet:
 
 
 def _embedded(result: Relevance) -> dict[str, Tensor]:
-    """Return the scores at the embedding block under the name of the one input that it embeds."""
+    """Return the scores at the embedding block under the name of its input."""
     if len(result.inputs) != 1 or len(result.values) != 1:
         raise NotApplicable(
-            f"at=embeddings is for models that read one sequence; this one has {', '.join(result.values)}."
+            f"at=embeddings is defined for models with one sequence; this model has {', '.join(result.values)}."
         )
     return {next(iter(result.inputs)): result.scores()}
