@@ -51,7 +51,7 @@ class AttentionPass:
     @cached_property
     def maps_by_number(self) -> dict[int, Map]:
         """Number of a map -> the map."""
-        return {one.number: one for one in self.maps}
+        return {attention.number: attention for attention in self.maps}
 
     @cached_property
     def sizes(self) -> dict[SequenceKey, int]:

@@ -159,20 +159,20 @@ def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
 
 
 def nodes_between(later: Sequence[Tensor], earlier: Sequence[Tensor]) -> set[Any]:
-    """Return the nodes behind some tensors that are not behind others, which they were made of."""
+    """Return the nodes by which the later tensors were computed from the earlier ones."""
     ends = {x.grad_fn for x in earlier} | {None}
     waiting: list[Any] = [x.grad_fn for x in later if x.grad_fn not in ends] if earlier else []
-    found = set(waiting)
+    between = set(waiting)
     while waiting:
         for before, _ in waiting.pop().next_functions:
-            if before not in ends and before not in found:
-                found.add(before)
+            if before not in ends and before not in between:
+                between.add(before)
                 waiting.append(before)
-    return found
+    return between
 
 
 def is_linear(node: Any) -> bool:
-    """Tell whether a node is a linear map without a constant: it moves, scales or sums live values alone."""
+    """Return whether a node is linear without an added constant: it only moves, scales or sums live values."""
     name, edges = name_of(node), live_edges(node)
     if name in SUMS:
         return len(edges) == len(node.next_functions) and len(edges) > 1
@@ -181,7 +181,7 @@ def is_linear(node: Any) -> bool:
 
 
 def edge_of(x: Tensor) -> Edge | None:
-    """Return the edge that a tensor came out of; None for one that is not live, and for a leaf."""
+    """Return the edge of a tensor in the graph; None for leaves and tensors that are not live."""
     return None if x.grad_fn is None else (x.grad_fn, x.output_nr)
 
 

@@ -101,7 +101,7 @@ class Inputs:
         sizes = {name: x.shape[self.batch_dim] for name, x in features.items()}
         ids = [sizes[name] for name, x in features.items() if not x.is_floating_point()]
         samples = (ids or list(sizes.values()))[0]
-        if samples > 1 and len(set(sizes.values())) > 1:  # one sample may come with many patches
+        if samples > 1 and len(set(sizes.values())) > 1:  # a single sample may have its patches in this dimension
             raise Error(
                 f"The inputs have different batch sizes along dimension {self.batch_dim}: {sizes}. If patches of all "
                 "samples are packed along it, explain one sample at a time."

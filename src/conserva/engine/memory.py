@@ -86,7 +86,7 @@ def within_memory(checkpoint: str, device: torch.device, run: Callable[[Plan | N
     device
         The device whose memory is limited.
     run
-        The computation; None stands for no plan.
+        The computation, called with a plan, or with None to run without one.
     """
     waiting: list[Plan | None] = list(plans(checkpoint, device))
     tried: list[str] = []

@@ -160,7 +160,7 @@ class Recorder:
         return self._shapes.setdefault(key, _Shape())
 
     def _state(self) -> tuple[object, ...]:
-        """Return what a computation changes that writes to the weights, or that draws random numbers on the device."""
+        """Return the weights' version counters and the random state, which show writes to weights and random draws."""
         if self._pool is None:
             self._pool = self._make_pool(self._device)
         versions = (x._version for x in self._weights if not x.is_inference())

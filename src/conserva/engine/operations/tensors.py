@@ -23,7 +23,7 @@ def live(x: object) -> TypeGuard[Tensor]:
 
 
 class PlainFunction(Function):
-    """An autograd function that is called many times in a pass."""
+    """An autograd function with a fast `apply`, for functions that are called many times in a pass."""
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
