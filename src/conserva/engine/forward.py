@@ -12,8 +12,8 @@ from ..errors import Error
 from . import checks, compiled
 from .autograd_graph import nodes_between
 from .context import Propagation
-from .diagnosis import first_nonfinite_module
 from .inputs import Inputs
+from .nonfinite import first_nonfinite_module
 from .quantized import explicit_biases
 from .randomness import generator_states, refuse_random
 from .sources import Sources

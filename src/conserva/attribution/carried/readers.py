@@ -15,7 +15,7 @@ from ...engine.operations.elementwise import Trail, drop_trail, set_trail, trail
 from ...engine.operations.tensors import live, overwrite
 from ...errors import NotApplicable
 from ..attention_maps import PRODUCTS, factors_of
-from .shares import Halved, Positive, SharedProduct, SharedSum, carry
+from .functions import Halved, Positive, SharedProduct, SharedSum, carry
 
 if TYPE_CHECKING:
     from ...engine.operations.tensors import Reader
