@@ -107,10 +107,12 @@ class _NodeChecker:
         if name in graph.BATCH_NORMS and getattr(node, "_saved_training", False):
             raise Refused(f"A batch norm in training mode ({name}) has no rule: call model.eval() first.", node)
         if name in _REDUCED_BY_NAME and getattr(node, "_saved_reduce", "") == "prod":
-            raise Refused(f"{name} multiplies live values, and has no rule.", node)
+            raise Refused(f"{name} multiplies values that depend on the input, and has no rule.", node)
         weight = _LIVE_WEIGHTS.get(name)
         if weight is not None and live_edges(node, (weight,)) and not self.rules.product.differentiates:
-            raise Refused(f"{name} has a live weight, and has no rule: write it as a product.", node)
+            raise Refused(
+                f"{name} has a weight that depends on the input, and has no rule: write it as a product.", node
+            )
         if self.rules.norm.freezes and name in graph.POWERS and self._is_leftover(node):
             raise Refused(
                 f"A root or a reciprocal of a reduction ({name}) is not the scale of a norm that conserva recognises: "
@@ -165,7 +167,7 @@ class _NodeChecker:
         if self.rules.product.differentiates:
             return
         if not are_shared(factors):
-            raise Refused("A product of two live tensors was computed by a call that has no rule.", node)
+            raise Refused("A product of tensors that depend on the input was computed by a call without a rule.", node)
         if self.rules.activation.freezes and one_source(factors):
             raise Refused(
                 "A product of two elementwise functions of the same tensor is an activation, written in a way that "
@@ -181,7 +183,9 @@ class _NodeChecker:
         kind = kind_of_quotient(above[0] if above else None, divisor[0]) if name == "Div" else ("", "")
         self._check_scale(node, *kind)
         if not self.rules.product.differentiates and kind[0] != ATTENTION:
-            raise Refused("A division by a live tensor was computed by a call that has no rule.", node)
+            raise Refused(
+                "A division by a tensor that depends on the input was computed by a call without a rule.", node
+            )
 
     def _check_scale(self, node: Any, kind: str, function: str) -> None:
         if refusal := refusal_of(kind, self.rules):
@@ -189,7 +193,7 @@ class _NodeChecker:
         if kind in _RULED and (self.rules.norm if kind == NORM else self.rules.attention).freezes:
             what = "A norm" if kind == NORM else "A softmax"
             raise Refused(
-                f"{what} is written out in a way that conserva does not recognise: a live tensor is scaled by "
+                f"{what} is written out in a way that conserva does not recognise: a tensor is scaled by "
                 f"{function.lower() or 'a sum'} of its own values. Use torch's softmax or norm instead.",
                 node,
             )
@@ -216,7 +220,9 @@ class _NodeChecker:
             return
         if self.rules.bilinear.shares:
             if not are_shared(factors):
-                raise Refused("A matrix product of live tensors was computed by a call that has no rule.", node)
+                raise Refused(
+                    "A matrix product of tensors that depend on the input was computed by a call without a rule.", node
+                )
             return
         if self.rules.attention.differentiates:
             return
@@ -233,14 +239,14 @@ class _NodeChecker:
         kind = next((kind for kind, names in _KINDS.items() if name in names), "a call")
         return Refused(
             f"The graph has {kind} ({name}) to which no rule of {self.rules.name!r} was applied: it was computed "
-            "outside the context, or by a call that has no rule.",
+            "outside the context, or by a call without a rule.",
             node,
         )
 
 
 _UNRECOGNISED = (
-    "A product of two live tensors is not part of an attention that conserva recognises: no softmax is between the "
-    "scores and the values."
+    "A product of two tensors that depend on the input is not part of an attention that conserva recognises: no "
+    "softmax is between the scores and the values."
 )
 _LIVE_WEIGHTS = {"Lerp": 2, "Prelu": 1, "PreluKernel": 1}
 """Nodes that are linear in all edges but that of their weight -> its index."""

@@ -71,8 +71,8 @@ def is_softmax_of_logarithms(x: Tensor) -> bool:
     made = Provenance(edge_of(x), "Exp")
     if made.is_log_softmax and made.is_sum:
         raise NotApplicable(
-            "The model computes exp of the sum of a log-softmax and another live tensor, so that the softmax cannot be "
-            "frozen separately. Multiply by the softmax instead."
+            "The model computes exp of the sum of a log-softmax and another tensor that depends on the input, so that "
+            "the softmax cannot be frozen separately. Multiply by the softmax instead."
         )
     return made.is_log_normalised or (made.scaling == "Pow" and bool(made.summed))
 
@@ -150,8 +150,8 @@ def refusal_of(kind: str, rules: RuleSet) -> str:
         )
     if kind == MINGLED and (rules.norm.freezes or rules.attention.freezes):
         return (
-            "The scale of a norm or a softmax is multiplied by another live tensor before it is applied, so that it "
-            "cannot be frozen separately. Apply the scale first, or call torch's norm or softmax."
+            "The scale of a norm or a softmax is multiplied by another tensor that depends on the input before it is "
+            "applied, so that it cannot be frozen separately. Apply the scale first, or call torch's norm or softmax."
         )
     return ""
 
