@@ -27,9 +27,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _WITHIN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "conserva.engine.context": lambda found: getattr(found["_innermost"], "context", None),
     "conserva.engine.checks": lambda found: found["_collecting"](),
-    "conserva.engine.operations.notes": lambda found: found["notes_here"](),
-    "conserva.engine.interrupts": lambda found: (found["came"], found["_handlers"]),
-    "conserva.engine.untouched": lambda found: found["_asked"],
+    "conserva.engine.operations.tensor_attributes": lambda found: found["current_attributes"](),
+    "conserva.engine.interrupts": lambda found: (found["pending"], found["_handlers"]),
+    "conserva.engine.untouched": lambda found: found["_in_use"],
 }
 """Module -> what it holds while something is being explained, and not afterwards."""
 _OWN = ("_parameters", "_buffers", "_modules")

@@ -201,7 +201,9 @@ def _is_finalizing(frame: Any) -> bool:
     return frame is not None
 
 
-_BLOCKS = ("__enter__", "__exit__", "hooked", "remove", "erase", "close", "kept", "_hold", "_release", "_restore")
+_BLOCKS = (
+    "__enter__", "__exit__", "hooked", "remove", "remove_all", "close", "restored", "_defer", "_release", "_restore",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("number", "name", "question"), _cases("interrupts", 35))

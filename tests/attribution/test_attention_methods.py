@@ -15,7 +15,7 @@ from attention_replicas import (
     identity,
 )
 from conserva import Error
-from conserva.attribution.attended import attend
+from conserva.attribution.attention_pass import attention_pass
 from conserva.attribution.registry import find
 from tiny import bert, llama, shake, tokens
 
@@ -174,8 +174,8 @@ def test_side_by_side_maps_are_no_stack() -> None:
             return self.out((t + self.look("t1", t, t) - self.look("t2", t, t))[:, 0])
 
     model = shake(Twins())
-    assert len(attend(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0).maps) == 2
-    with pytest.raises(Error, match="several side by side"):
+    assert len(attention_pass(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0).maps) == 2
+    with pytest.raises(Error, match="several in parallel"):
         find("rollout").apply(model, {"input_ids": torch.randint(0, 40, (1, 4))}, 0)
 
 
@@ -227,7 +227,7 @@ def test_one_place_that_looks_alone_is_found_wherever_it_stands(method: str) -> 
 @pytest.mark.parametrize("method", ON_MAPS)
 def test_places_that_look_alone_are_refused_where_it_is_not_known_which(method: str, way: str) -> None:
     model, ids = shake(Thrifty(way), 0.5).double(), torch.randint(0, 40, (2, 5))
-    says = "cannot be followed from layer to layer" if method == "gae" else f"{method} needs every layer to look from"
-    says = "2 places for 5 tokens" if way.startswith("two") else says
+    says = "cannot be combined across layers" if method == "gae" else f"{method} needs attention from all positions"
+    says = "2 positions for 5 tokens" if way.startswith("two") else says
     with pytest.raises(Error, match=says):
         find(method).apply(model, {"input_ids": ids}, [0, 1])

@@ -115,7 +115,7 @@ def test_what_is_given_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("sources", [[4], [-1], [0, 9], [1.0], ["0"], [True]])
 def test_sources_out_of_range(sources: list) -> None:
-    with pytest.raises(conserva.Error, match=r"sources=.*is not the index of a token, 0 to 3"):
+    with pytest.raises(conserva.Error, match=r"sources=.*is not the index of a token; these are 0 to 3"):
         attention_flow(attention("full", 3, 4), sources)
 
 
@@ -155,7 +155,7 @@ def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(flow, "WORTH_SHARING", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(flow.pickle, "dump", lambda jobs, to: to.write(b"no pickle"))
-    with pytest.raises(conserva.Error, match="search for flows ended with 1"):
+    with pytest.raises(conserva.Error, match="searches attention flows failed with exit code 1"):
         attention_flow([np.ones((4, 4))] * 3, [0])
 
 

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 import conserva
 from attention_replicas import REPLICAS, Maps, flows_from
-from conserva.attribution.attended import attend
+from conserva.attribution.attention_pass import attention_pass
 from conserva.attribution.registry import find, methods
 from conserva.datasets.graph import Graph, batch, structure
 from conserva.models.graphormer import Graphormer, GraphormerConfig
@@ -200,14 +200,14 @@ def test_nothing_is_said_about_the_place_that_is_read(method: str) -> None:
 def test_rows_that_did_not_look_are_not_summed(method: str) -> None:
     variant = next(iter(VARIANTS))
     inputs = inputs_of(variant, [0, 1])
-    with pytest.raises(conserva.Error, match=rf"^{method} sums over the rows of all places, but .* one place alone"):
+    with pytest.raises(conserva.Error, match=rf"^{method} sums over the rows of all positions, but .* a single query"):
         find(method).apply(built(variant), inputs, [0, 1])
     assert scores_of(method, built(variant, Whole), inputs, [0, 1]).shape == (2, 7)
 
 
 def test_the_row_stands_where_the_virtual_node_does() -> None:
     variant = next(iter(VARIANTS))
-    attended = attend(built(variant), inputs_of(variant, [0, 1]), [0, 1])
+    attended = attention_pass(built(variant), inputs_of(variant, [0, 1]), [0, 1])
     below, above = attended.maps
     assert [tuple(one.probabilities.shape) for one in (below, above)] == [(2, 3, 7, 7), (2, 3, 1, 7)]
     for wide in (attended.probabilities(above), attended.gradients[above.number]):

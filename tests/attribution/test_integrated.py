@@ -56,7 +56,7 @@ def test_ig_from_a_token() -> None:
     torch.testing.assert_close(found.scores["input_ids"], expected.sum(-1))
     said = model(input_ids=torch.full_like(inputs["input_ids"], 7), attention_mask=inputs["attention_mask"])
     torch.testing.assert_close(found.ledger.biases, said.logits[:, 2].detach())
-    with pytest.raises(conserva.Error, match="baseline=99 is not a token: the model has 99"):
+    with pytest.raises(conserva.Error, match="baseline=99 is not a token id: the model has 99 tokens"):
         find("ig:baseline=99").apply(model, inputs, 2)
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import conserva
 import zoo
-from conserva.attribution.attended import attend
 from conserva.attribution.attention_maps import MapRecorder
+from conserva.attribution.attention_pass import attention_pass
 from conserva.attribution.registry import find
 from conserva.engine.sources import Sources
 from tiny import Classifier, HandWritten, Translator, bert, llama, tokens
@@ -49,9 +49,9 @@ def test_maps_equal_those_the_model_reports(specimen: zoo.Specimen) -> None:
     if specimen.model_type in REFUSED:
         with pytest.raises(conserva.Error) as error:
             find("gae").apply(model, inputs, mixture)
-        assert "relevance does" in str(error.value) or "followed" in str(error.value)
+        assert "use a method by rules" in str(error.value) or "across layers" in str(error.value)
         return
-    found = [one.probabilities for one in attend(model, inputs, mixture).maps]
+    found = [one.probabilities for one in attention_pass(model, inputs, mixture).maps]
     if specimen.model_type in REPORT_OTHERS:
         pytest.skip(REPORT_OTHERS[specimen.model_type])
     try:
@@ -92,7 +92,7 @@ def test_an_implementation_need_not_be_chosen(model: nn.Module) -> None:
     found = {}
     for kernel in ("eager", "sdpa"):
         model.set_attn_implementation(kernel)
-        found[kernel] = [one.probabilities for one in attend(model, tokens(), 0).maps]
+        found[kernel] = [one.probabilities for one in attention_pass(model, tokens(), 0).maps]
         assert model.config._attn_implementation == kernel
     for eager, fused in zip(found["eager"], found["sdpa"], strict=True):
         torch.testing.assert_close(eager, fused)
@@ -102,7 +102,7 @@ def test_maps_of_models_written_by_hand() -> None:
     torch.manual_seed(0)
     model = HandWritten().eval()
     ids = torch.randint(0, 50, (2, 6))
-    (one,) = attend(model, ids, 0).maps
+    (one,) = attention_pass(model, ids, 0).maps
     x = model.words(ids) + model.places[:, :6]
     q, k, _ = model.qkv(model.norm(x)).chunk(3, -1)
     for sample in range(2):
@@ -116,7 +116,7 @@ def test_maps_of_torch_layers_with_a_padding_mask() -> None:
     torch.manual_seed(0)
     model = Classifier().eval()
     ids, padding = torch.randint(0, 50, (2, 5)), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    first = attend(model, (ids, padding), 0).maps[0]
+    first = attention_pass(model, (ids, padding), 0).maps[0]
     layer = model.encoder.layers[0].self_attn
     x = model.words(ids)
     _, expected = layer(x, x, x, key_padding_mask=padding, need_weights=True, average_attn_weights=False)
@@ -127,7 +127,7 @@ def test_maps_of_torch_layers_with_a_padding_mask() -> None:
 def test_sequences_are_told_apart_at_equal_length() -> None:
     model = Translator().eval()
     inputs = {"input_ids": torch.randint(0, 50, (2, 6)), "decoder_input_ids": torch.randint(0, 50, (2, 6))}
-    encoder, decoder, cross = attend(model, inputs, 7).maps
+    encoder, decoder, cross = attention_pass(model, inputs, 7).maps
     source, target = frozenset({"input_ids"}), frozenset({"decoder_input_ids"})
     assert (encoder.query.sequence, encoder.key.sequence) == (source, source)
     assert (decoder.query.sequence, decoder.key.sequence) == (target, target)
@@ -168,7 +168,7 @@ def test_every_spelling_of_a_map(spelling: str) -> None:
     torch.manual_seed(0)
     model, ids = Pooled(spelling, "first"), torch.randint(0, 50, (2, 5))
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
-    (one,) = attend(model, (ids, mask), 0).maps
+    (one,) = attention_pass(model, (ids, mask), 0).maps
     q, k, _ = (t.unflatten(-1, (2, 4)).transpose(1, 2) for t in model.qkv(model.words(ids)).chunk(3, -1))
     expected = (q @ k.mT / 2).masked_fill(mask[:, None, None] == 0, -torch.inf).softmax(-1)
     torch.testing.assert_close(one.probabilities, expected.detach())
@@ -177,7 +177,7 @@ def test_every_spelling_of_a_map(spelling: str) -> None:
 @pytest.mark.parametrize(("reads", "rows"), [("first", [0]), ("last", [4]), ("mean", [0, 1, 2, 3, 4]), ("two", [1, 2])])
 def test_the_places_that_are_read_are_found(reads: str, rows: list[int]) -> None:
     model, ids = Pooled("fused", reads), torch.randint(0, 50, (2, 5))
-    assert attend(model, ids, 0).rows()[0].nonzero().flatten().tolist() == rows
+    assert attention_pass(model, ids, 0).rows()[0].nonzero().flatten().tolist() == rows
 
 
 class Convolved(Pooled):
@@ -215,8 +215,8 @@ class Windowed(Pooled):
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (Convolved(), "Convolved mixes its places by convolution"),
-        (Linear("fused", "first"), "Linear mixes its places by bmm"),
+        (Convolved(), "Convolved mixes positions by convolution"),
+        (Linear("fused", "first"), "Linear mixes positions by bmm"),
         (Windowed("fused", "first"), "within windows"),
     ],
     ids=["convolution", "linear attention", "windows"],
@@ -230,7 +230,7 @@ def test_maps_that_do_not_tell_the_whole_are_refused(model: nn.Module, says: str
 def test_a_query_that_sees_nothing_takes_nothing() -> None:
     model, ids = Pooled("fused", "first"), torch.randint(0, 50, (2, 5))
     mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
-    attended = attend(model, (ids[:1], mask[:1]), 0)
+    attended = attention_pass(model, (ids[:1], mask[:1]), 0)
     torch.testing.assert_close(attended.output, model(ids[:1], mask[:1])[:, 0].detach())
     recorded = MapRecorder(Sources({}, {}, False, ()), 2)
     x = torch.randn(2, 1, 5, 4, requires_grad=True)

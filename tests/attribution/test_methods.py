@@ -210,7 +210,7 @@ def test_at_the_embeddings_is_for_models_of_one_sequence() -> None:
     bart = BartForSequenceClassification(BartConfig(vocab_size=99, eos_token_id=3, pad_token_id=0, **sizes, **heads))
     inputs = tokens(2, 6)
     inputs["input_ids"][:, -1] = 3
-    with pytest.raises(NotApplicable, match="one sequence; this one has encoder_embeddings, decoder_embeddings"):
+    with pytest.raises(NotApplicable, match="one sequence; this model has encoder_embeddings, decoder_embeddings"):
         find("gi:at=embeddings").apply(bart.eval(), {**inputs, "decoder_input_ids": inputs["input_ids"].clone()}, 0)
 
 
@@ -247,7 +247,7 @@ def test_options_are_named_in_the_method() -> None:
         ("random:seed", "'seed' is not an option"),
         ("random:seed=x", "seed=x is not a whole number"),
         ("rollout:rows=cls", "rows=cls is none of read, all"),
-        ("chefer:start=9", r"start=9: the model has 2 layers, counted from 0"),
+        ("chefer:start=9", r"start=9 is not a layer of the model: it has layers 0 to 1"),
         ("roll-out", "Did you mean 'rollout'"),
         ("", "is unknown"),
     ],

@@ -126,7 +126,7 @@ def test_a_model_that_changes_its_calls_is_refused() -> None:
             out = super().forward(ids)
             return out * torch.tanh(out) if self.calls > 3 else out
 
-    with pytest.raises(conserva.Error, match="calls than in the pass before"):
+    with pytest.raises(conserva.Error, match="calls than in the first pass"):
         verify(shake(Counting().double()), torch.tensor([[1, 2, 3, 4]]), 1)
 
 

@@ -73,7 +73,7 @@ def test_a_method_that_does_not_apply_says_why_in_its_row(tmp_path: Path, capsys
     page = tmp_path / "bart.html"
     assert main(["compare", "a joy.", "--model", str(tmp_path / "bart"), "--html", str(page)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "attention maps do not tell the two apart" in out
+    assert "attention maps do not distinguish the two" in out
     assert "gae" in page.read_text(encoding="utf-8")
     assert page.read_text(encoding="utf-8").count("<section>") == len(conserva.methods())
 

@@ -66,7 +66,7 @@ class Foreign(HandWritten):
 
 @pytest.mark.parametrize("rules", ["gi", "ah+ln", "exact"])
 def test_a_foreign_kernel_is_refused(rules: str) -> None:
-    with pytest.raises(conserva.Error, match="ForeignAttention is an autograd function"):
+    with pytest.raises(conserva.Error, match="ForeignAttention is a foreign autograd function"):
         conserva.relevance(shake(Foreign()), torch.tensor([[1, 2]]), 1, rules=rules)
 
 
@@ -118,7 +118,7 @@ def test_attention_computed_behind_the_context_is_refused() -> None:
             return super().forward(ids) + self.out(x.mean(1))
 
     with pytest.raises(
-        conserva.Error, match=r"belongs to no attention that conserva recognises.*Found in Hidden itself"
+        conserva.Error, match=r"is not part of an attention that conserva recognises.*Found in Hidden itself"
     ):
         conserva.relevance(shake(Hidden()), torch.tensor([[1, 2]]), 1)
 
@@ -129,7 +129,7 @@ def test_norms_computed_behind_the_context_are_refused() -> None:
             with torch._C.DisableTorchFunction():
                 return F.layer_norm(x, x.shape[-1:])
 
-    with pytest.raises(conserva.Error, match=r"a norm \(NativeLayerNorm\) that no rule of 'exact' reached"):
+    with pytest.raises(conserva.Error, match=r"a norm \(NativeLayerNorm\) to which no rule of 'exact' was applied"):
         conserva.relevance(shake(Hidden()), torch.tensor([[1, 2]]), 1)
 
 

@@ -69,9 +69,9 @@ def test_an_activation_alone(kind: str, dtype: torch.dtype) -> None:
 
 
 def test_one_that_is_differentiated_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated, "at_hand", lambda device: True)
+    monkeypatch.setattr(gated, "kernels_available", lambda device: True)
     grad, x = torch.randn(2, 5, 7, device=DEVICE)
-    found = gated._below(Activation(Call(F.gelu, (), {}), ratio=False), grad, x)
+    found = gated._activation_gradient(Activation(Call(F.gelu, (), {}), ratio=False), grad, x)
     torch.testing.assert_close(found, grad * torch.func.grad(lambda y: F.gelu(y).sum())(x))
 
 
@@ -79,11 +79,11 @@ def test_one_that_is_differentiated_is_left_to_torch(monkeypatch: pytest.MonkeyP
 def test_models_are_explained_by_it(model: torch.nn.Module, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {name: x.to(DEVICE) for name, x in tiny.tokens().items()}
     with monkeypatch.context() as patch:
-        patch.setattr(gated, "at_hand", lambda device: False)
+        patch.setattr(gated, "kernels_available", lambda device: False)
         expected = conserva.relevance(model.to(DEVICE), given, 1, rules="exact")
     plain, calls = getattr(gate_gradients_module, kernel), []
     monkeypatch.setattr(gate_gradients_module, kernel, lambda *x, **how: calls.append(1) or plain(*x, **how))
-    monkeypatch.setattr(gated, "at_hand", lambda device: True)
+    monkeypatch.setattr(gated, "kernels_available", lambda device: True)
     found = conserva.relevance(model, given, 1, rules="exact")
     assert calls
     torch.testing.assert_close(found.scores(), expected.scores(), rtol=1e-4, atol=1e-6)

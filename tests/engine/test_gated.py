@@ -240,14 +240,14 @@ def test_relevance_at_embeddings_is_not_passed_by(reports: str, plan: str) -> No
 @pytest.mark.parametrize("rules", ["ah+ln", "exact"])
 def test_what_is_made_anew_meets_no_rule_again(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[str] = []
-    meet = Propagation.meet
+    meet = Propagation.rule_for
 
     def spy(self: Propagation, kind: str, *of: Any) -> str:
         if self.coverage.is_paused:
             met.append(kind)
         return meet(self, kind, *of)
 
-    monkeypatch.setattr(Propagation, "meet", spy)
+    monkeypatch.setattr(Propagation, "rule_for", spy)
     assert explained(llama(), tokens(), 1, "recompute", rules=rules).plan != "whole"
     assert not met
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 
 import conserva
 from conserva.engine.operations import attention, value_only
-from conserva.engine.operations.attention_masks import Sight
+from conserva.engine.operations.attention_masks import Visibility
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MATH, EFFICIENT, FLASH = (
@@ -108,7 +108,7 @@ def test_the_kernel_that_knows_no_groups_gets_heads_of_their_own(monkeypatch: py
 
     monkeypatch.setattr(torch, "_scaled_dot_product_efficient_attention", efficient)
     query, key, value = heads(6, 2, 2)
-    out, _ = value_only._forward(query, key, value, Sight(None, False, 8**-0.5), "efficient")
+    out, _ = value_only._forward(query, key, value, Visibility(None, False, 8**-0.5), "efficient")
     torch.testing.assert_close(out, F.scaled_dot_product_attention(query, key, value, enable_gqa=True))
 
 

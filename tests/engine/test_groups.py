@@ -103,5 +103,5 @@ def test_exponentials_by_other_sums_are_refused() -> None:
     with conserva.rules("ah"):
         a, b = ((torch.randn(4, requires_grad=True) * 1).exp() for _ in range(2))
         sums = torch.zeros(2).scatter_add(0, to, b)[to]
-        with pytest.raises(conserva.Error, match="its probabilities never exist"):
+        with pytest.raises(conserva.Error, match="its probabilities are never computed"):
             torch.div(a, sums)

@@ -159,5 +159,5 @@ def test_samples_of_several_arguments_one_at_a_time() -> None:
 
 
 def test_a_call_with_nothing_to_explain_is_refused() -> None:
-    with pytest.raises(conserva.Error, match="none of which is known as something to explain"):
+    with pytest.raises(conserva.Error, match="none of which can be explained"):
         conserva.relevance(bert(), {"attention_mask": torch.ones(1, 4).long()}, 1)

@@ -132,7 +132,7 @@ def test_a_host_without_room_is_told_before_the_system_ends_the_process(monkeypa
         if fits:
             assert keeper.pack(x) is not x
         else:
-            with pytest.raises(MemoryError, match="no room left"):
+            with pytest.raises(MemoryError, match="not enough free memory"):
                 keeper.pack(x)
 
 

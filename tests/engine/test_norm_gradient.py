@@ -70,7 +70,7 @@ def test_the_rule_is_the_same_with_it_and_without(
     grad = grad.transpose(0, 1).contiguous().transpose(0, 1) if transposed else grad
     found = []
     for has_kernel in (True, False):
-        monkeypatch.setattr(norms, "at_hand", lambda device, there=has_kernel: there)
+        monkeypatch.setattr(norms, "kernels_available", lambda device, there=has_kernel: there)
         x = torch.linspace(-1, 2, 64, device=DEVICE).view(2, 4, 8).sin().requires_grad_()
         value = norms.FrozenLayerNorm.apply(x, list(shape), weight, bias, 1e-5)
         torch.testing.assert_close(value, F.layer_norm(x, shape, weight, bias, 1e-5))
@@ -79,7 +79,7 @@ def test_the_rule_is_the_same_with_it_and_without(
 
 
 def test_many_gradients_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norms, "at_hand", lambda device: True)
+    monkeypatch.setattr(norms, "kernels_available", lambda device: True)
     x, grads = drawn(2, 3, 8).requires_grad_(), drawn(5, 2, 3, 8)
     value = norms.FrozenLayerNorm.apply(x, [8], drawn(8), None, 1e-5)
     expected = torch.stack([torch.autograd.grad(value, x, one, retain_graph=True)[0] for one in grads])
@@ -92,11 +92,11 @@ def test_many_gradients_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_models_are_explained_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = tiny.bert().to(DEVICE), {name: x.to(DEVICE) for name, x in tiny.tokens().items()}
     with monkeypatch.context() as patch:
-        patch.setattr(norms, "at_hand", lambda device: False)
+        patch.setattr(norms, "kernels_available", lambda device: False)
         expected = conserva.relevance(model, given, 1)
     calls: list[Tensor] = []
     monkeypatch.setattr(norm_gradient_module, "norm_gradient", lambda *x: calls.append(norm_gradient(*x)) or calls[-1])
-    monkeypatch.setattr(norms, "at_hand", lambda device: True)
+    monkeypatch.setattr(norms, "kernels_available", lambda device: True)
     found = conserva.relevance(model, given, 1)
     assert calls
     torch.testing.assert_close(found.scores(), expected.scores(), rtol=1e-4, atol=1e-6)

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import conserva
 from conserva.engine.passes import Relevance
-from conserva.engine.quantized import biases_in_sight
+from conserva.engine.quantized import explicit_biases
 from conserva.errors import NotApplicable
 
 IDS = torch.randint(0, 40, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -152,7 +152,7 @@ def test_outputs_are_what_they_were_in_every_precision(dtype: torch.dtype) -> No
     layer, x = Linear4bit(plain).to(dtype), torch.randn(50, 64, dtype=dtype)
     with torch.no_grad():
         expected = layer(x)
-        with biases_in_sight([layer]):
+        with explicit_biases([layer]):
             found = layer(x)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
@@ -197,12 +197,12 @@ def test_a_bias_that_is_elsewhere_is_refused() -> None:
         return found
 
     layer.forward = offloaded
-    with pytest.raises(NotApplicable, match="has its bias elsewhere: load the model onto"):
+    with pytest.raises(NotApplicable, match="is offloaded: load the whole model"):
         split(model)
 
 
 def test_functions_of_others_with_that_name_are_refused() -> None:
-    with pytest.raises(NotApplicable, match="cannot look into"):
+    with pytest.raises(NotApplicable, match="is a foreign autograd function"):
         split(exchanged(llama(True), Linear4bit))
 
 

@@ -373,7 +373,7 @@ def test_multihead_attention_is_read_whole(options: dict, need_weights: bool, ba
 
 def test_a_model_without_hidden_states_has_no_embedding_block() -> None:
     model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Flatten(), torch.nn.Linear(12, 2)).eval()
-    with pytest.raises(conserva.Error, match="Sequential takes no output_hidden_states"):
+    with pytest.raises(conserva.Error, match="Sequential does not take output_hidden_states"):
         conserva.relevance(model, torch.tensor([[1, 2, 3]]), 0, rules="gi", at="embeddings")
 
 

@@ -1,4 +1,4 @@
-"""The engine broken on purpose, in one place at a time: the graph's witness or the second opinion must see it."""
+"""The engine broken on purpose, in one place at a time: the check of the graph or the second opinion must see it."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def second_look_up_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def landed_elsewhere(patch: pytest.MonkeyPatch) -> None:
-    placed = sources._Landing.placed
-    patch.setattr(sources._Landing, "placed", lambda self, relevance: placed(self, relevance).roll(1, 1))
+    placed = sources._Lookup.in_input_shape
+    patch.setattr(sources._Lookup, "in_input_shape", lambda self, relevance: placed(self, relevance).roll(1, 1))
 
 
 def first_argument_alone(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def overwritten_by_constants(patch: pytest.MonkeyPatch) -> None:
     def broken(context: Propagation, x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         return x.detach_().copy_(make(x.detach().clone().requires_grad_()).detach())
 
-    patch.setattr(activations, "made_beside", broken)
+    patch.setattr(activations, "computed_on_copy", broken)
 
 
 def parameters_live(patch: pytest.MonkeyPatch) -> None:
@@ -178,14 +178,14 @@ def not_frozen(kind: str) -> Break:
     """The rule is met, and nothing is frozen."""
 
     def broken(patch: pytest.MonkeyPatch) -> None:
-        frozen, meet = Propagation.frozen, Propagation.meet
+        frozen, meet = Propagation.frozen, Propagation.rule_for
         state = {"kind": ""}
 
         def noted(self: Any, met: str, *args: Any) -> str:
             state["kind"] = met
             return meet(self, met, *args)
 
-        patch.setattr(Propagation, "meet", noted)
+        patch.setattr(Propagation, "rule_for", noted)
         patch.setattr(Propagation, "frozen", lambda self, x: x if state["kind"] == kind else frozen(self, x))
 
     return broken
@@ -221,30 +221,30 @@ def other_scale(made: Callable[..., Tensor]) -> Callable[..., Tensor]:
 IDS, PAIR = torch.tensor([[3, 7, 1, 9, 4]]), (torch.tensor([[1, 2, 3, 4]]), torch.tensor([[5, 6, 2]]))
 EVERYTHING, LLAMA, BART = (Everything, IDS), (llama, tokens(1)), (bart, {"input_ids": torch.tensor([[5, 9, 4, 30, 2]])})
 HALVED = conserva.rules("exact", bilinear="half")
-WITNESS, OPINION = "witness", "second opinion"
+GRAPH, OPINION = "graph check", "second opinion"
 
 BREAKS: dict[str, tuple[Break, tuple[Callable[[], nn.Module], Any], Any, str]] = {
-    "a softmax is not frozen": (in_table("softmax", reader=as_it_stands), EVERYTHING, "exact", WITNESS),
-    "a softmax is not frozen, ah+ln": (in_table("softmax", reader=as_it_stands), EVERYTHING, "ah+ln", WITNESS),
+    "a softmax is not frozen": (in_table("softmax", reader=as_it_stands), EVERYTHING, "exact", GRAPH),
+    "a softmax is not frozen, ah+ln": (in_table("softmax", reader=as_it_stands), EVERYTHING, "ah+ln", GRAPH),
     "fused attention is not read": (
-        in_table("scaled_dot_product_attention", reader=as_it_stands), (bert, tokens(1)), "exact", WITNESS
+        in_table("scaled_dot_product_attention", reader=as_it_stands), (bert, tokens(1)), "exact", GRAPH
     ),
-    "attention meets its rule and is not frozen": (not_frozen("attention"), EVERYTHING, "ah+ln", WITNESS),
+    "attention meets its rule and is not frozen": (not_frozen("attention"), EVERYTHING, "ah+ln", GRAPH),
     "values are frozen": (values_frozen, EVERYTHING, "exact", OPINION),
-    "a LayerNorm is not read": (in_table("layer_norm", reader=as_it_stands), EVERYTHING, "ah+ln", WITNESS),
+    "a LayerNorm is not read": (in_table("layer_norm", reader=as_it_stands), EVERYTHING, "ah+ln", GRAPH),
     "a LayerNorm forgets the mean": (without_mean, EVERYTHING, "exact", OPINION),
     "a LayerNorm gives too much": (backward_of(norms.FrozenLayerNorm), EVERYTHING, "ah+ln", OPINION),
     "other norms give too much": (backward_of(norms.FrozenScale), EVERYTHING, "exact", OPINION),
-    "an RMSNorm is not read": (in_table("rms_norm", reader=as_it_stands), EVERYTHING, "exact", WITNESS),
-    "a GroupNorm is not read": (in_table("group_norm", reader=as_it_stands), EVERYTHING, "ah+ln", WITNESS),
+    "an RMSNorm is not read": (in_table("rms_norm", reader=as_it_stands), EVERYTHING, "exact", GRAPH),
+    "a GroupNorm is not read": (in_table("group_norm", reader=as_it_stands), EVERYTHING, "ah+ln", GRAPH),
     "norms written as products are not recognised": (
-        lambda patch: patch.setattr(patterns, "read_product", lambda *_: None), LLAMA, "exact", WITNESS
+        lambda patch: patch.setattr(patterns, "read_product", lambda *_: None), LLAMA, "exact", GRAPH
     ),
     "norms written as quotients are not recognised": (
-        lambda patch: patch.setattr(patterns, "read_quotient", lambda *_, **__: None), EVERYTHING, "ah+ln", WITNESS
+        lambda patch: patch.setattr(patterns, "read_quotient", lambda *_, **__: None), EVERYTHING, "ah+ln", GRAPH
     ),
-    "an activation is not read": (in_table("silu", reader=as_it_stands), EVERYTHING, "exact", WITNESS),
-    "an activation in calls is not read": (in_table("erf", reader=as_it_stands), EVERYTHING, "exact", WITNESS),
+    "an activation is not read": (in_table("silu", reader=as_it_stands), EVERYTHING, "exact", GRAPH),
+    "an activation in calls is not read": (in_table("erf", reader=as_it_stands), EVERYTHING, "exact", GRAPH),
     "the ratio is wrong": (
         lambda patch: patch.setattr(elementwise, "coefficient", spoiled(1.2)(elementwise.coefficient)),
         EVERYTHING, "exact", OPINION,
@@ -252,20 +252,20 @@ BREAKS: dict[str, tuple[Break, tuple[Callable[[], nn.Module], Any], Any, str]] =
     "a ratio gives too much": (backward_of(elementwise.Ratio), EVERYTHING, "exact", OPINION),
     "a fused activation gives too much": (backward_of(gated.FusedActivation), (bert, tokens(1)), "exact", OPINION),
     "a fused gate gives too much": (backward_of(gated.FusedGate), LLAMA, "exact", OPINION),
-    "a product is not shared": (in_table("mul", "__mul__", reader=as_it_stands), EVERYTHING, "exact", WITNESS),
-    "shares are too small": (shares(0.8), (Bilinear, IDS), HALVED, WITNESS),
+    "a product is not shared": (in_table("mul", "__mul__", reader=as_it_stands), EVERYTHING, "exact", GRAPH),
+    "shares are too small": (shares(0.8), (Bilinear, IDS), HALVED, GRAPH),
     "a shared gradient is too large": (
         backward_of(live.ScaleGradient), (Bilinear, IDS), HALVED, OPINION
     ),
     "a matrix product is not read": (
-        in_table("matmul", "__matmul__", reader=as_it_stands), (Bilinear, IDS), HALVED, WITNESS
+        in_table("matmul", "__matmul__", reader=as_it_stands), (Bilinear, IDS), HALVED, GRAPH
     ),
-    "a square is not frozen": (not_frozen("activation"), (Squared, IDS), "exact", WITNESS),
+    "a square is not frozen": (not_frozen("activation"), (Squared, IDS), "exact", GRAPH),
     "the second look-up is a constant": (second_look_up_ignored, BART, "exact", OPINION),
     "relevance lands on the next token": (landed_elsewhere, BART, "exact", OPINION),
     "only the first argument is an input": (first_argument_alone, (Translator, PAIR), "exact", OPINION),
     "in-place calls make constants": (overwritten_by_constants, EVERYTHING, "exact", OPINION),
-    "parameters are live": (parameters_live, EVERYTHING, "exact", WITNESS),
+    "parameters are live": (parameters_live, EVERYTHING, "exact", GRAPH),
     "half of the relevance is shown": (half_of_the_values, EVERYTHING, "exact", OPINION),
     "value-only attention gives too much": (blocks(spoiled(1.2)), (bert, tokens(1)), "exact", OPINION),
     "value-only attention at another scale": (blocks(other_scale), (bert, tokens(1)), "exact", OPINION),
@@ -284,7 +284,7 @@ def test_a_break_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert opinion(model, inputs, rules) < 1e-3  # as the engine is
     monkeypatch.setattr(passes, "LARGEST_GAP", math.inf)  # many would be seen by the ledger alone
     broken(monkeypatch)
-    if seen_by == WITNESS:
+    if seen_by == GRAPH:
         with pytest.raises(conserva.Error):
             opinion(model, inputs, rules)
     else:

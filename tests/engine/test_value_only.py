@@ -164,11 +164,14 @@ def test_short_inputs_are_left_to_torch() -> None:
     ("change", "reason"),
     [
         (lambda q, k, v: (q[0], k[0], v[0]), "not a batch of heads"),
-        (lambda q, k, v: (q.half(), k.half(), v.half()), "no kernel for its type or size"),
-        (lambda q, k, v: (q, k, v[..., :8]), "no kernel for its type or size"),
-        (lambda q, k, v: (q, k.double(), v), "mixed types"),
-        (lambda q, k, v: (q, k[:, :3], v[:, :3]), "heads that do not divide"),
-        (lambda q, k, v: (q.mT, k.mT, v.mT), "torch's kernel for it gives no log-sum-exp"),  # places side by side
+        (lambda q, k, v: (q.half(), k.half(), v.half()), "no kernel for its dtype or size"),
+        (lambda q, k, v: (q, k, v[..., :8]), "no kernel for its dtype or size"),
+        (lambda q, k, v: (q, k.double(), v), "mixed dtypes"),
+        (lambda q, k, v: (q, k[:, :3], v[:, :3]), "numbers of heads that do not divide"),
+        (
+            lambda q, k, v: (q.mT, k.mT, v.mT),
+            "torch's kernel for it does not return the log-sum-exp",
+        ),  # places side by side
     ],
 )
 def test_what_is_not_supported_is_left_to_torch_and_says_why(change: Any, reason: str) -> None:
@@ -308,7 +311,7 @@ def test_replica_of_the_rule() -> None:
     query, key, value = (torch.randn(1, 1, 7, 4, dtype=torch.float64) for _ in range(3))
     grad = torch.randn(1, 1, 7, 4, dtype=torch.float64)
     value_only_out = value_only.ValueOnly.apply(
-        value.requires_grad_(), query, key, sight.Sight(None, False, 0.5), "cpu", None
+        value.requires_grad_(), query, key, sight.Visibility(None, False, 0.5), "cpu", None
     )
     (found,) = torch.autograd.grad(value_only_out, value, grad)
     for j in range(7):
@@ -323,8 +326,8 @@ def test_a_query_without_a_denominator_gives_nothing() -> None:
     query, key, grad = (torch.randn(1, 2, 5, 8) for _ in range(3))
     mask = torch.zeros(1, 1, 5, 5).index_fill(2, torch.tensor([3]), -math.inf)
     lse = (query @ key.mT / 8**0.5 + mask).logsumexp(-1)
-    found = value_only.values_gradient_in_blocks(query, key, grad, lse, sight.Sight(mask, False, 8**-0.5))
+    found = value_only.values_gradient_in_blocks(query, key, grad, lse, sight.Visibility(mask, False, 8**-0.5))
     assert torch.isfinite(found).all()
     grad[:, :, 3] = 0
-    again = value_only.values_gradient_in_blocks(query, key, grad, lse, sight.Sight(mask, False, 8**-0.5))
+    again = value_only.values_gradient_in_blocks(query, key, grad, lse, sight.Visibility(mask, False, 8**-0.5))
     torch.testing.assert_close(found, again)

@@ -316,7 +316,7 @@ def test_layers_in_whole_numbers_are_refused(part: str) -> None:
     chosen = model if part in ("", "lm_head") else model.get_submodule(part)
     torch.ao.quantization.quantize_dynamic(chosen, kinds, dtype=torch.qint8, inplace=True)
     task = Causal(model.eval(), byte_tokenizer())
-    with pytest.raises(conserva.Error, match="computes in whole numbers"):
+    with pytest.raises(conserva.Error, match="is quantised to integers"):
         explain_generation(task, PROMPT, continuation=ANSWER)
     with pytest.raises(conserva.Error, match="quantised"):
         conserva.explain(task, PROMPT)

@@ -168,7 +168,7 @@ def test_a_replay_that_fails_its_checks_says_what_the_plain_run_says(
         return launch(*args)
 
     monkeypatch.setattr(launches, "_launch", broken)
-    with pytest.raises(conserva.Error, match=r"nan or inf\. It arises first in module"):
+    with pytest.raises(conserva.Error, match=r"nan or inf, first in module"):
         conserva.explain(task, texts, method="ah+ln", batch_tokens=1)
     assert taped.ran[-1]
 

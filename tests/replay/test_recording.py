@@ -45,8 +45,8 @@ def stream(recorder: Recorder, count: int, what: object = None, compute: Any = d
 
 def test_a_shape_that_came_often_is_recorded_compared_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
-    plain = recording._are_the_same
-    monkeypatch.setattr(recording, "_are_the_same", lambda *pair: compared.append(1) or plain(*pair))
+    plain = recording._is_same
+    monkeypatch.setattr(recording, "_is_same", lambda *pair: compared.append(1) or plain(*pair))
     recorder = recorder_by()
     assert stream(recorder, AFTER + 4) == [False] * (AFTER + 1) + [True] * 3
     assert len(compared) == 2  # the numbers of one batch
@@ -73,12 +73,12 @@ def test_other_shapes_dtypes_layouts_and_computations_are_recorded_by_themselves
 def test_the_recording_is_made_of_one_batch_and_compared_on_another() -> None:
     made_of: list[list[float]] = []
 
-    class Noted(Tape):
+    class ComputeWithNote(Tape):
         def __init__(self, compute: Compute, inputs: Mapping[str, Tensor], pool: Any) -> None:
             made_of.append(inputs["x"].tolist())
             super().__init__(compute, inputs, pool)
 
-    recorder = recorder_by(Noted)
+    recorder = recorder_by(ComputeWithNote)
     stream(recorder, AFTER + 2)
     assert made_of == [[float(AFTER)] * 3]  # the batch before the one that it is compared on
 
@@ -221,7 +221,7 @@ def test_weights_may_change_between_batches() -> None:
 def test_a_recording_that_is_distrusted_is_not_made_again() -> None:
     recorder = recorder_by()
     assert any(stream(recorder, 9))
-    recorder.distrust(recorder.key(None, {"x": torch.zeros(3)}))
+    recorder.discard(recorder.key(None, {"x": torch.zeros(3)}))
     assert not recorder.holds_memory
     assert not any(stream(recorder, 9))
     assert any(stream(recorder, 9, "another"))

@@ -108,7 +108,7 @@ def test_the_axis_of_the_samples_tells_recordings_apart(taped: Recorders) -> Non
             expected = conserva.relevance(model, x, 0, rules="exact", batch_dim=1)
             same(fast.relevance(x, 0, rules="exact", batch_dim=1), expected)
         assert taped.ran[-1]
-        with pytest.raises(conserva.Error, match="first axis is not that of the 1 sample"):
+        with pytest.raises(conserva.Error, match="first dimension is not the batch of 1 sample"):
             fast.relevance(x, 0, rules="exact", batch_dim=0)
 
 

@@ -3,7 +3,7 @@
 import math
 
 from conserva.auditing.result import Audit, Component, Head, Norm
-from conserva.engine.coverage import Meeting
+from conserva.engine.coverage import CoverageEntry
 from conserva.engine.rules import RULE_SETS
 
 OUTPUT = 3.6
@@ -84,7 +84,9 @@ def audit(rules: str = "gi", layers: int = 4, **changes: object) -> Audit:
         "outputs": outputs,
         "sums": tuple(y - positions - biases - gap for y, gap in zip(outputs, gaps, strict=True)),
         "gaps": gaps,
-        "coverage": tuple(Meeting(one.module, one.kind, one.function, one.rule, 2) for one in components if one.rule),
+        "coverage": tuple(
+            CoverageEntry(one.module, one.kind, one.function, one.rule, 2) for one in components if one.rule
+        ),
         "provenance": {"torch": "2.11", "weights": "sha256:0123"},
         **changes,
     }

@@ -124,7 +124,7 @@ def test_an_input_that_does_not_reach_the_output() -> None:
         ({"attention_mask": torch.ones(1, 3)}, "'attention_mask'"),
         ({"input_ids": torch.zeros(0, 4, dtype=torch.long)}, r"\(0, 4\)"),
         ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, r"\(2, 0\)"),
-        ({"input_ids": torch.ones(2, 4).long(), "decoder_input_ids": torch.ones(3, 4).long()}, "disagree"),
+        ({"input_ids": torch.ones(2, 4).long(), "decoder_input_ids": torch.ones(3, 4).long()}, "different batch sizes"),
     ],
 )
 def test_wrong_inputs(inputs, says: str) -> None:
@@ -139,12 +139,12 @@ def test_wrong_model() -> None:
 
 @pytest.mark.parametrize("place", ["bert.encoder.layer.7", "nothing.like.it"])
 def test_unknown_place(place: str) -> None:
-    with refused(f"at='{place}'", "Some are"):
+    with refused(f"at='{place}'", "Some of its modules"):
         conserva.relevance(bert(), tokens(), 1, at=place)
 
 
 def test_a_place_that_is_no_tensor() -> None:
-    with refused("at='bert.encoder'", "not a tensor"):
+    with refused("at='bert.encoder'", "not a floating-point tensor"):
         conserva.relevance(bert(), tokens(), 1, at="bert.encoder")
 
 
@@ -153,7 +153,7 @@ def test_embeddings_of_a_model_that_reports_none() -> None:
         def forward(self, ids: Tensor, output_hidden_states: bool = False) -> Tensor:
             return super().forward(ids)
 
-    with refused("at='embeddings'", "Name the module"):
+    with refused("at='embeddings'", "name of the embedding module"):
         conserva.relevance(shake(Plain()), torch.tensor([[1, 2]]), 0, at="embeddings")
 
 

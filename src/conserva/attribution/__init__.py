@@ -1,4 +1,4 @@
-"""Methods: one function each, all with the same signature."""
+"""Attribution methods: one function each, all with the same signature."""
 
 from .attribution import Attribution
 from .registry import Method, MethodLike, find, methods, options, rules_of

@@ -1,4 +1,4 @@
-"""Attention itself as an explanation: the last layer's, rolled out, or as a flow."""
+"""Methods that use attention alone: attention of the last layer, attention rollout, attention flow."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.interrupts import NotWaiting
-from .attended import Attended, Rows, attend, row_means
+from ..engine.interrupts import ImmediateSignals
+from .attention_pass import AttentionPass, Rows, attention_pass, row_means
 from .attribution import Attribution
 from .flow import attention_flows
 
 
 def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
     """Return the attention of the last layer, averaged over heads."""
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     maps = attended.stack(_named("a-last", rows), rows)
     return _read(attended, attended.probabilities(maps[-1]).mean(1), rows)
 
 
 def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
-    """Return attention rollout (Abnar & Zuidema 2020): the product of all layers, residual connections included."""
-    attended = attend(model, inputs, target)
+    """Return attention rollout (Abnar & Zuidema 2020): the product of all layers, with residual connections."""
+    attended = attention_pass(model, inputs, target)
     product: Tensor | None = None
     for layer in layers(attended, "rollout", rows):
         product = layer if product is None else layer @ product
@@ -32,37 +32,37 @@ def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows
 
 
 def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
-    """Return attention flow (Abnar & Zuidema 2020): the maximum flow from the places that are read to each input.
+    """Return attention flow (Abnar & Zuidema 2020): the maximum flow from the positions that are read to each input.
 
-    With rows=all the flows of every place are scaled to sum to 1 and added up, as Ali et al.'s code has it.
+    With rows=all the flows from each position are scaled to a sum of 1 and added, as in Ali et al.'s code.
     """
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     stack = torch.stack(layers(attended, "a-flow", rows), 1).double().cpu()
     chosen = attended.rows() if rows == "read" else attended.real(stack.shape[-1])
-    sources = [places.nonzero().flatten().tolist() for places in chosen.cpu()]
-    with NotWaiting():  # the search may take minutes
+    sources = [mask.nonzero().flatten().tolist() for mask in chosen.cpu()]
+    with ImmediateSignals():  # the search may take minutes
         flows = attention_flows([sample.numpy() for sample in stack], sources)
-    each = [torch.from_numpy(one) for one in flows]
-    scores = [one.mean(0) if rows == "read" else (one / one.sum(1, keepdim=True)).sum(0) for one in each]
+    each = [torch.from_numpy(flow) for flow in flows]
+    scores = [flow.mean(0) if rows == "read" else (flow / flow.sum(1, keepdim=True)).sum(0) for flow in each]
     (sequence,) = attended.read
     return attended.attribution({sequence: torch.stack(scores).to(attended.output)})
 
 
-def layers(attended: Attended, method: str, rows: Rows) -> list[Tensor]:
-    """Return every layer's attention, averaged over heads, with the residual connection: rownorm(A + I)."""
-    found = []
-    for one in attended.stack(_named(method, rows), rows):
-        joint = attended.probabilities(one).mean(1)
+def layers(attended: AttentionPass, method: str, rows: Rows) -> list[Tensor]:
+    """Return the attention of every layer, averaged over heads, with the residual connection: rownorm(A + I)."""
+    matrices = []
+    for attention in attended.stack(_named(method, rows), rows):
+        joint = attended.probabilities(attention).mean(1)
         joint = joint + torch.eye(joint.shape[-1]).to(joint)
-        found.append(joint / joint.sum(-1, keepdim=True))
-    return found
+        matrices.append(joint / joint.sum(-1, keepdim=True))
+    return matrices
 
 
 def _named(method: str, rows: Rows) -> str:
     return method if rows == "read" else f"{method}:rows={rows}"
 
 
-def _read(attended: Attended, matrix: Tensor, rows: Rows) -> Attribution:
+def _read(attended: AttentionPass, matrix: Tensor, rows: Rows) -> Attribution:
     (sequence,) = attended.read
     if rows == "read":
         return attended.attribution({sequence: row_means(matrix, attended.rows())})

@@ -1,4 +1,4 @@
-"""Attention maps: who looks at whom, caught while a model runs, whatever its attention is written in."""
+"""Attention maps, recorded during a forward pass of any implementation of attention in torch."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ if TYPE_CHECKING:
 
 PRODUCTS = ("matmul", "__matmul__", "bmm", "mm", "einsum")
 _MIXING = ("MmBackward", "AddmmBackward", "BmmBackward", "BaddbmmBackward", "Convolution", "LinearBackward")
-"""Nodes of a graph in which products are made: between a softmax and its own products there is none."""
+"""Prefixes of graph nodes that are matrix products: none is between a softmax and the products before and after it."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a tensor holds: the sequence whose places it has, and the attention that was written into it since."""
+    """The sequence that a tensor belongs to, and the attention results that were added to it."""
 
     sequence: frozenset[str]
-    """The inputs the sequence is made of; none for places of the model's own, as a Perceiver's latents."""
+    """The names of its inputs; empty for a sequence of the model's own, such as the latents of a Perceiver."""
     written: frozenset[int]
     """The numbers of the maps whose results were added to the sequence."""
 
 
 @dataclass
 class Map:
-    """One attention: the probabilities with which the queries of one sequence took the values of another."""
+    """One attention map: the probabilities by which queries of one sequence attend to keys of another, or the same."""
 
     number: int
-    """Which map of the forward pass it is."""
+    """Its number among the maps of the forward pass."""
     product: int
-    """Which matrix product of the forward pass used it."""
+    """The number of its product with the values, among the matrix products of the forward pass."""
     operand: Tensor
-    """The probabilities as the model had them, a part of the graph."""
+    """The probabilities in the model's own shape, as a tensor of the graph."""
     is_first: bool
-    """Whether it was the first factor of that product."""
+    """Whether it is the first factor of that product."""
     shaped: Callable[[Tensor], Tensor]
-    """Brings the operand, or its gradient, to samples x heads x queries x keys."""
+    """Reshapes the operand, or its gradient, to samples x heads x queries x keys."""
     query: State
     key: State
 
     @property
     def probabilities(self) -> Tensor:
-        """The map as samples x heads x queries x keys."""
+        """The probabilities, samples x heads x queries x keys."""
         return self.shaped(self.operand.detach())
 
     @property
     def is_self(self) -> bool:
-        """Whether a sequence looks at itself."""
+        """Whether it is self-attention."""
         return self.query.sequence == self.key.sequence
 
 
 class MapRecorder(Propagation):
-    """The plain gradient's context, in which attention is written out and its maps are kept."""
+    """The context of the plain gradient, in which fused attention is decomposed and attention maps are recorded."""
 
     def __init__(self, sources: Sources, samples: int) -> None:
         super().__init__(RULE_SETS["gi"], None, sources, _TABLE)
@@ -78,10 +78,10 @@ class MapRecorder(Propagation):
         self._passed: set[Any] = set()
 
     def state(self, node: Any) -> State:
-        """Return what a node's tensor holds, found by walking down to the inputs without passing through attention.
+        """Return the state of a node's tensor, found by a search down to the inputs that stops at attention.
 
-        Along residual connections every layer reaches the inputs of its own sequence, and those of another sequence
-        only through attention.
+        By residual connections, every layer is connected to the inputs of its own sequence; to those of another
+        sequence it is connected only through attention.
         """
         if node not in self._states:
             sequence, written, seen, waiting = set(), set(), set(), [node]
@@ -97,7 +97,7 @@ class MapRecorder(Propagation):
                 else:
                     waiting.extend(before for before, _ in below.next_functions)
             self._passed |= seen
-            for number in written:  # without residual connections the map below tells whose places they are
+            for number in written:  # without residual connections, the sequence is that of the last attention
                 sequence.update(self.maps[number].query.sequence)
             self._states[node] = State(frozenset(sequence), frozenset(written))
         return self._states[node]
@@ -107,40 +107,40 @@ class MapRecorder(Propagation):
         return [name.partition("#")[0] for name, x in leaves.items() if x is leaf]
 
     def mixing(self) -> list[str]:
-        """Return the calls that may mix places beside the attention maps.
+        """Return the names of operations other than attention that may mix positions.
 
-        Sounds and images become places by convolutions: there, only what comes after some attention counts.
+        Audio and images are embedded by convolutions: for these inputs, only operations after some attention count.
         """
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for node in self._passed - set(self.barriers):
             kind = str(node.name()).rpartition("::")[2]
             if _may_mix(kind, node):
                 state = self.state(node)
                 if state.written or any("ids" in name for name in state.sequence):
-                    found[kind.partition("Backward")[0].lower()] = None
-        return sorted(found)
+                    names[kind.partition("Backward")[0].lower()] = None
+        return sorted(names)
 
     def leaks(self, number: Tensor, read: Tensor) -> bool:
-        """Tell whether, with all attention cut off, a target still depends on other places than those it reads."""
+        """Return whether, with all attention blocked, a target depends on positions other than those it reads."""
         reached = self.reached(number).values()
-        return bool(read.all()) or any(one.shape != read.shape or bool((one & ~read).any()) for one in reached)
+        return bool(read.all()) or any(mask.shape != read.shape or bool((mask & ~read).any()) for mask in reached)
 
     def reached(self, number: Tensor) -> dict[str, Tensor]:
-        """Return the inputs that a target depends on with all attention cut off, and at which places."""
+        """Return the positions that a target depends on with all attention blocked: input -> mask of its positions."""
         leaves = self.sources.leaves if self.sources is not None else {}
-        cut = [node.register_prehook(lambda grads: tuple(map(torch.zeros_like, grads))) for node in self.barriers]
+        blocks = [node.register_prehook(lambda grads: tuple(map(torch.zeros_like, grads))) for node in self.barriers]
         try:
             grads = self.gradient(number.sum(), list(leaves.values()), keep=True)
         finally:
-            for handle in cut:
+            for handle in blocks:
                 handle.remove()
-        found = zip(leaves, grads, strict=True)
-        return {name: grad.ne(0).any(-1) for name, grad in found if grad is not None and grad.any()}
+        pairs = zip(leaves, grads, strict=True)
+        return {name: grad.ne(0).any(-1) for name, grad in pairs if grad is not None and grad.any()}
 
     def record(
         self, product: int, out: Tensor, operand: Tensor, is_first: bool, value: Tensor, shaped: Callable[..., Any]
     ) -> None:
-        """Keep a map: `out` is its product with the values."""
+        """Record a map; `out` is its product with the values."""
         key = self.state(value.grad_fn)
         query = self._query(operand, key)
         number = len(self.maps)
@@ -148,32 +148,32 @@ class MapRecorder(Propagation):
         self.barriers[out.grad_fn] = number
 
     def _query(self, probabilities: Tensor, key: State) -> State:
-        """Return what the queries hold: of the products behind a softmax, one is theirs with the keys."""
+        """Return the state of the queries: a factor of one of the matrix products before the softmax."""
         nodes = [node for node in _near(probabilities.grad_fn) if node in self.factors]
         pairs = [[self.state(factor) for factor in self.factors[node]] for node in nodes]
         if any(a.sequence == b.sequence == key.sequence for a, b in pairs):
             return key
-        for a, b in pairs:  # others are products with the model's own constants, as relative positions
+        for a, b in pairs:  # other products are with constants of the model, such as relative positions
             if key.sequence in (a.sequence, b.sequence):
                 return a if b.sequence == key.sequence else b
         return key
 
     def is_softmax(self, x: Any) -> bool:
-        """Tell whether a tensor is a softmax, or was made of one without a further product."""
+        """Return whether a tensor is a softmax, or was computed from one without a matrix product."""
         return isinstance(x, Tensor) and x.requires_grad and any(node in self.softmaxes for node in _near(x.grad_fn))
 
 
 def _may_mix(kind: str, node: Any) -> bool:
-    """Tell whether a node may mix the places of a sequence: along which axis it works is not to be seen."""
+    """Return whether a node may mix the positions of a sequence; the graph does not show along which dimension."""
     if kind.startswith("Convolution"):
         return any(size > 1 for size in node._saved_weight.shape[2:])
-    if kind.startswith(("Bmm", "Baddbmm")):  # linear attention, or a product within each place
+    if kind.startswith(("Bmm", "Baddbmm")):  # linear attention, or a product within each position
         return sum(before is not None for before, _ in node.next_functions) > 1
     return kind.startswith(("Cumsum", "Cumprod", "Fft"))
 
 
 def _near(node: Any) -> list[Any]:
-    """Return the nodes behind one, down to the next products."""
+    """Return the nodes that one was computed from, down to the next matrix products."""
     seen: dict[Any, None] = {}
     waiting = [node]
     while waiting:
@@ -194,7 +194,7 @@ def _softmax(context: MapRecorder, function: Callable[..., Any], input: Any, *ar
 
 
 def _product(context: MapRecorder, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Make a matrix product; if one factor is a softmax and the other is live, it is a map and its values."""
+    """Make a matrix product. If one factor is a softmax and the other is live, they are a map and its values."""
     is_einsum = function.__name__ == "einsum"
     read = einsum if is_einsum else matrix_product
     out = read(context, function, *args, **kwargs)
@@ -210,14 +210,14 @@ def _product(context: MapRecorder, function: Callable[..., Any], *args: Any, **k
         context.record(product, out, operand, maps[0], value, shaped)
     else:
         context.factors[out.grad_fn] = (a.grad_fn, b.grad_fn)
-        if equation is not None:  # what einsum returns may be another shape of its product
+        if equation is not None:  # einsum may return a view of its product
             for node in _near(out.grad_fn):
                 context.factors.setdefault(node, (a.grad_fn, b.grad_fn))
     return out
 
 
 def factors_of(is_einsum: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the two factors of a product, and its equation if it is an einsum; nothing for other products."""
+    """Return the two factors of a matrix product, and the equation of an einsum; None if there are not two factors."""
     given = [*args, *kwargs.values()]
     equation = given.pop(0) if is_einsum else None
     if len(given) == 1 and isinstance(given[0], (list, tuple)):
@@ -226,7 +226,7 @@ def factors_of(is_einsum: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _shaper(equation: str | None, first: bool, operand: Tensor, samples: int) -> Callable[[Tensor], Tensor]:
-    """Return what brings a map to samples x heads x queries x keys."""
+    """Return the function that reshapes a map to samples x heads x queries x keys."""
     order = _axes(equation, first) if equation is not None else [-2, -1] if first else [-1, -2]
 
     def shaped(x: Tensor) -> Tensor:
@@ -234,13 +234,13 @@ def _shaper(equation: str | None, first: bool, operand: Tensor, samples: int) ->
             x = x.permute(*(axis for axis in range(x.dim()) if axis - x.dim() not in order), *order)
         if x.dim() == 2:
             x = x[None]
-        if x.dim() == 3:  # one head, or samples and heads on one axis
+        if x.dim() == 3:  # one head, or samples and heads in one dimension
             x = x.unflatten(0, (samples, -1)) if x.shape[0] % samples == 0 else x[None]  # type: ignore[no-untyped-call]
         if order is None or x.dim() != 4 or x.shape[0] != samples:
             raise NotApplicable(
-                f"An attention map of shape {tuple(operand.shape)} does not tell, for {samples} sample(s), who looks "
-                "at whom: the model attends within windows or blocks, or folds its axes. Methods that need attention "
-                "maps do not apply to it; relevance does (gi, ah+ln, exact, ...)."
+                f"An attention map of shape {tuple(operand.shape)} cannot be reshaped to samples x heads x queries x "
+                f"keys for {samples} sample(s): the model attends within windows or blocks, or merges dimensions. "
+                "Attention methods do not apply to it; use a method by rules (gi, ah+ln, exact, ...)."
             )
         return x
 
@@ -248,7 +248,7 @@ def _shaper(equation: str | None, first: bool, operand: Tensor, samples: int) ->
 
 
 def _axes(equation: str, first: bool) -> list[int] | None:
-    """Return the axes of an einsum's map, counted from the end, that hold [samples, heads,] queries and keys."""
+    """Return the dimensions of an einsum's map that are [samples, heads,] queries and keys, counted from the end."""
     names, _, result = equation.replace(" ", "").partition("->")
     a, b = names.split(",")
     own, other = (a, b) if first else (b, a)

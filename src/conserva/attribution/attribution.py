@@ -1,4 +1,4 @@
-"""What every method returns."""
+"""The result of every attribution method."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from ..engine.ledger import Ledger
 
 @dataclass(frozen=True)
 class Attribution:
-    """What a method found for a batch: scores for every feature, the explained numbers, the books if it keeps any."""
+    """The scores of a method for a batch."""
 
     scores: Mapping[str, Tensor]
-    """Input -> a score for each sample and place; pads get exactly 0."""
+    """Name of an input -> its scores, samples x positions; those of padding are exactly 0."""
     output: Tensor
+    """The explained number of each sample."""
     logits: Tensor | None
-    """A classifier's scores of every class."""
+    """The logits of a classifier, samples x classes; None for other models."""
     ledger: Ledger[Tensor] | None = None
+    """The ledger, if the method has one."""

@@ -1,4 +1,4 @@
-"""Transformer attribution (Chefer et al., CVPR 2021), and the partial LRP that it is compared with."""
+"""Transformer attribution (Chefer et al., CVPR 2021), and partial LRP, a baseline of that paper."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..engine.sources import Sources
 from ..engine.targets import of_sample
 from ..engine.untouched import untouched
 from ..errors import Error
-from .attended import Attended, attend, row_means, without_own
+from .attention_pass import AttentionPass, attention_pass, row_means, without_own
 from .attribution import Attribution
 from .carried import Carrier
 
-Aggregate: TypeAlias = Callable[[Attended, list[Tensor]], Tensor]
-"""Makes one matrix of places of the relevance of every map."""
+Aggregate: TypeAlias = Callable[[AttentionPass, list[Tensor]], Tensor]
+"""Returns a matrix of scores, samples x positions x positions, given the relevance of every map."""
 
 
 def chefer(
@@ -32,19 +32,19 @@ def chefer(
     normalise: Literal["no", "yes"] = "no",
     start: int = 0,
 ) -> Attribution:
-    """Return the relevance of every layer's attention, weighted by its gradient and rolled out from the inputs.
+    """Return the relevance of every layer's attention, weighted by its gradient and multiplied across layers.
 
     C = (I + A_B) ... (I + A_1) with A_b = mean over heads of (gradient * relevance)+. normalise=yes scales the rows of
-    every factor to 1, and start leaves out the first layers, as the authors' code for BERT does.
+    every factor to a sum of 1, and start skips the first layers, as the authors' code for BERT does.
     """
 
-    def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
+    def aggregate(attended: AttentionPass, relevance: list[Tensor]) -> Tensor:
         stack = attended.stack("chefer")
         if not 0 <= start < len(stack):
-            raise Error(f"start={start}: the model has {len(stack)} layers, counted from 0.")
+            raise Error(f"start={start} is not a layer of the model: it has layers 0 to {len(stack) - 1}.")
         product: Tensor | None = None
-        for one, carried in list(zip(stack, relevance, strict=True))[start:]:
-            layer = (attended.gradients[one.number] * carried).clamp(min=0).mean(1)
+        for attention, carried in list(zip(stack, relevance, strict=True))[start:]:
+            layer = (attended.gradients[attention.number] * carried).clamp(min=0).mean(1)
             layer = layer + torch.eye(layer.shape[-1]).to(layer)
             layer = layer / layer.sum(-1, keepdim=True) if normalise == "yes" else layer
             product = layer if product is None else layer @ product
@@ -57,51 +57,51 @@ def chefer(
 def partial_lrp(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
     """Return the positive relevance of the last layer's attention, averaged over heads (Voita et al. 2019).
 
-    The rules are those of `chefer`, which conserve; in the authors' code linear layers double the relevance here.
+    The rules are those of `chefer`, which conserve relevance; in the authors' code linear layers double it here.
     """
 
-    def aggregate(attended: Attended, relevance: list[Tensor]) -> Tensor:
+    def aggregate(attended: AttentionPass, relevance: list[Tensor]) -> Tensor:
         return relevance[-1].clamp(min=0).mean(1)
 
     return _one_or_all("partial-lrp", model, inputs, target, aggregate)
 
 
 def _one_or_all(method: str, model: nn.Module, inputs: Any, target: Any, aggregate: Aggregate) -> Attribution:
-    """Explain the batch, or one sample after the other where shapes do not tell them apart."""
+    """Explain the batch, or one sample at a time if the batch dimension cannot be inferred from shapes."""
     try:
         return _explain(method, model, inputs, target, aggregate)
     except Unbatchable:
         call = Inputs.of(model, inputs)
         alone = [call.sample(i) for i in range(call.samples())]
         targets = [target if callable(target) else [of_sample(target, i)] for i in range(len(alone))]
-    each = [
-        _explain(method, model, one.kwargs or one.args, wanted, aggregate)
-        for one, wanted in zip(alone, targets, strict=True)
+    parts = [
+        _explain(method, model, single.kwargs or single.args, wanted, aggregate)
+        for single, wanted in zip(alone, targets, strict=True)
     ]
-    scores = {name: torch.cat([one.scores[name] for one in each]) for name in each[0].scores}
-    logits = None if each[0].logits is None else torch.cat([one.logits for one in each if one.logits is not None])
-    return Attribution(scores, torch.cat([one.output for one in each]), logits)
+    scores = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
+    logits = None if parts[0].logits is None else torch.cat([part.logits for part in parts if part.logits is not None])
+    return Attribution(scores, torch.cat([part.output for part in parts]), logits)
 
 
 def _explain(method: str, model: nn.Module, inputs: Any, target: Any, aggregate: Aggregate) -> Attribution:
-    attended = attend(model, inputs, target)
+    attended = attention_pass(model, inputs, target)
     attended.stack(method)
     matrix = aggregate(attended, map_relevance(attended, target))
     (sequence,) = attended.read
     return attended.attribution({sequence: row_means(without_own(matrix), attended.rows())})
 
 
-def map_relevance(attended: Attended, target: Any) -> list[Tensor]:
-    """Return the relevance of each attention map, widened like the map itself, carried down from 1 at the target."""
+def map_relevance(attended: AttentionPass, target: Any) -> list[Tensor]:
+    """Return the relevance of each attention map, in the shape of its probabilities; that of the target is 1."""
     call, model = attended.call, attended.model
     with untouched(model), torch.inference_mode(False), torch.enable_grad():
         sources = Sources(dict(model.named_modules()), call.features(), True, ())
-        carrier = Carrier(sources, call.samples(), {one.product for one in attended.maps})
+        carrier = Carrier(sources, call.samples(), {each.product for each in attended.maps})
         _, (number,) = forward(model, call, sources, carrier, [target])
-        factors = [carrier.factors[one.product] for one in attended.maps]
-        operands = [pair[0] if one.is_first else pair[1] for one, pair in zip(attended.maps, factors, strict=True)]
-        found = torch.autograd.grad(in_float32(number).sum(), operands)
+        factors = [carrier.factors[each.product] for each in attended.maps]
+        operands = [pair[0] if each.is_first else pair[1] for each, pair in zip(attended.maps, factors, strict=True)]
+        relevances = torch.autograd.grad(in_float32(number).sum(), operands)
     return [
-        attended.widened(one, in_float32(one.shaped(relevance)))
-        for one, relevance in zip(attended.maps, found, strict=True)
+        attended.widened(each, in_float32(each.shaped(relevance)))
+        for each, relevance in zip(attended.maps, relevances, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Attention flow (Abnar & Zuidema 2020): attention as pipes, and the most that runs from a token down to an input."""
+"""Attention flow (Abnar & Zuidema 2020): maximum flow in a network whose capacities are attention probabilities."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ from .._util.cores import cores
 from ..errors import Error, NotApplicable
 
 Job: TypeAlias = tuple[list[np.ndarray], list[int]]
-"""The layers of one sample, and the tokens whose flows are asked for."""
+"""The layers of one sample, and the sources: the tokens from which flows are computed."""
 
 SECONDS_A_CAPACITY = 1e-7
-"""What a search costs for each edge of the graph, roughly: igraph copies them all for every pair."""
+"""The approximate time of a search for each edge of the graph: igraph copies all edges for every pair."""
 WORTH_SHARING = 4.0
-"""Seconds of search from which on further processes are started; starting one takes some tenths."""
+"""The estimated search time in seconds from which several processes are used; starting one takes some tenths."""
 
 
 def attention_flow(layers: Sequence[np.ndarray] | np.ndarray, sources: Sequence[int]) -> np.ndarray:
-    """Return the maximum flow from each source, a token above the top layer, to every input token: (sources, tokens).
+    """Return the maximum flow from each source to every input token, sources x tokens.
 
-    The layers are square, ordered from the input to the top: row i holds the capacities of what query i takes.
+    Parameters
+    ----------
+    layers
+        A square matrix for each layer, from the lowest to the top: row i has the capacities of query i.
+    sources
+        Tokens of the top layer's output.
     """
     return attention_flows([layers], [sources])[0]
 
@@ -35,28 +40,28 @@ def attention_flow(layers: Sequence[np.ndarray] | np.ndarray, sources: Sequence[
 def attention_flows(
     samples: Sequence[Sequence[np.ndarray] | np.ndarray], sources: Sequence[Sequence[int]]
 ) -> list[np.ndarray]:
-    """Return the flows of many samples, each with its own sources; long searches run on all cores."""
+    """Return the flows of several samples, each with its own sources; long searches run on all cores."""
     jobs = []
     for layers, wanted in zip(samples, sources, strict=True):
         matrices = _checked_layers(layers)
         jobs.append((matrices, _checked_sources(wanted, len(matrices[0]))))
     searched = iter(_searched([job for job in jobs if len(job[0]) > 2]))
-    return [next(searched) if len(matrices) > 2 else _closed(matrices, wanted) for matrices, wanted in jobs]
+    return [next(searched) if len(matrices) > 2 else _closed_form(matrices, wanted) for matrices, wanted in jobs]
 
 
-def _closed(matrices: list[np.ndarray], sources: list[int]) -> np.ndarray:
-    """Return the flows through one layer or two, for which there is a closed form."""
+def _closed_form(matrices: list[np.ndarray], sources: list[int]) -> np.ndarray:
+    """Return the flows through one or two layers, for which there is a closed form."""
     if len(matrices) == 1:
         return matrices[0][sources]
     bottom, top = matrices
-    # Paths of two edges share no edge: each carries what its narrower edge lets through.
+    # Paths of two edges share no edge: the flow of each is the smaller of its two capacities.
     return np.array([np.minimum(top[s][:, None], bottom).sum(0) for s in sources]).reshape(len(sources), len(top))
 
 
 def _searched(jobs: list[Job]) -> list[np.ndarray]:
-    """Return the flows through three layers or more, searched for here or by several processes."""
+    """Return the flows through three or more layers, searched in this process or in several."""
     if jobs and find_spec("igraph") is None:
-        raise NotApplicable("a-flow through three layers or more needs igraph: pip install 'conserva[flow]'.")
+        raise NotApplicable("a-flow through three or more layers needs igraph: pip install 'conserva[flow]'.")
     count = cores()
     seconds = [len(s) * len(m[0]) * (len(m) - 2) * m[0].size * SECONDS_A_CAPACITY for m, s in jobs]
     if count == 1 or sum(seconds) < WORTH_SHARING:
@@ -67,27 +72,27 @@ def _searched(jobs: list[Job]) -> list[np.ndarray]:
     parts = [_grouped(units[core::count]) for core in range(min(count, len(units)))]
     running = [_started([(jobs[i][0], sources) for i, sources in part.items()]) for part in parts]
     try:
-        found = [pickle.loads(_answer(process)) for process in running]
+        answers = [pickle.loads(_answer(process)) for process in running]
     finally:
         for process in running:
             process.kill()
     flows = [np.zeros((len(sources), len(matrices[0]))) for matrices, sources in jobs]
-    for part, answers in zip(parts, found, strict=True):
-        for (i, sources), answer in zip(part.items(), answers, strict=True):
-            flows[i][[jobs[i][1].index(source) for source in sources]] = answer
+    for part, part_flows in zip(parts, answers, strict=True):
+        for (i, sources), flow in zip(part.items(), part_flows, strict=True):
+            flows[i][[jobs[i][1].index(source) for source in sources]] = flow
     return flows
 
 
 def _grouped(units: list[tuple[int, int]]) -> dict[int, list[int]]:
-    """Return the sources of each job, so that a process builds a sample's graph once."""
-    found: dict[int, list[int]] = {}
+    """Return the sources grouped by job, so that a process builds a sample's graph once."""
+    grouped: dict[int, list[int]] = {}
     for i, source in units:
-        found.setdefault(i, []).append(source)
-    return found
+        grouped.setdefault(i, []).append(source)
+    return grouped
 
 
 def _started(jobs: list[Job]) -> subprocess.Popen[bytes]:
-    """Start a process with its jobs. igraph holds Python's lock, so threads would not share the work."""
+    """Start a process with its jobs. Threads would not run in parallel, because igraph holds the GIL."""
     program = [sys.executable, str(Path(__file__).with_name("maxflow.py"))]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
@@ -100,29 +105,32 @@ def _started(jobs: list[Job]) -> subprocess.Popen[bytes]:
 def _answer(process: subprocess.Popen[bytes]) -> bytes:
     out, err = process.communicate()
     if process.returncode:
-        raise Error(f"The search for flows ended with {process.returncode}: {err.decode(errors='replace')[-200:]!r}.")
+        raise Error(
+            f"The process that searches attention flows failed with exit code {process.returncode}: "
+            f"{err.decode(errors='replace')[-200:]!r}."
+        )
     return out
 
 
 def _checked_layers(layers: Sequence[np.ndarray] | np.ndarray) -> list[np.ndarray]:
-    """Return the layers as float64, or say what is wrong with them."""
+    """Return the layers as float64; raise if they are not valid capacities."""
     matrices = [np.asarray(layer, dtype=np.float64) for layer in layers]
     if not matrices:
-        raise Error("layers is empty: attention flow needs the attention of one layer or more.")
+        raise Error("layers is empty: attention flow needs the attention of at least one layer.")
     tokens = len(matrices[0]) if matrices[0].ndim else 0
     for k, matrix in enumerate(matrices):
         if matrix.shape != (tokens, tokens):
-            shapes = ", ".join(str(one.shape) for one in matrices)
-            raise Error(f"layers have the shapes {shapes}: attention flow needs one square matrix of each, all alike.")
+            shapes = ", ".join(str(each.shape) for each in matrices)
+            raise Error(f"layers have the shapes {shapes}: attention flow needs square matrices of the same shape.")
         if not np.isfinite(matrix).all() or (matrix < 0).any():
             i, j = np.argwhere(~np.isfinite(matrix) | (matrix < 0))[0]
-            raise Error(f"layers[{k}][{i}, {j}] is {matrix[i, j]}: capacities are finite, and zero or more.")
+            raise Error(f"layers[{k}][{i}, {j}] is {matrix[i, j]}: capacities must be finite and not negative.")
     return matrices
 
 
 def _checked_sources(sources: Sequence[int], tokens: int) -> list[int]:
-    """Return the sources as plain integers, or say which is not a token."""
+    """Return the sources as plain integers; raise if one is not the index of a token."""
     for s in sources:
         if isinstance(s, bool) or not isinstance(s, (int, np.integer)) or not 0 <= s < tokens:
-            raise Error(f"sources={list(sources)!r}: {s!r} is not the index of a token, 0 to {tokens - 1}.")
+            raise Error(f"sources={list(sources)!r}: {s!r} is not the index of a token; these are 0 to {tokens - 1}.")
     return [int(s) for s in sources]

@@ -1,4 +1,4 @@
-"""The methods that are a rule set and one gradient."""
+"""The methods that consist of a rule set and one gradient."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .attribution import Attribution
 def by_rule_set(
     base: str | RuleSet, trusted: Collection[str] = (), checkpoint: str = AUTO
 ) -> Callable[..., Attribution]:
-    """Return the method that a rule set is.
+    """Return the method of a rule set.
 
-    Relevance is read at the word embeddings, or at the output of the embedding block, which includes position
-    embeddings and a norm: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
+    Relevance is computed at the word embeddings, or at the output of the embedding block, with position embeddings and
+    norm: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def rules_with(base: str | RuleSet, gamma: float, bilinear: str) -> RuleSet:
 
 
 def _embedded(result: Relevance) -> dict[str, Tensor]:
-    """Return the scores at the embedding block under the name of the one input that it embeds."""
+    """Return the scores at the embedding block under the name of its input."""
     if len(result.inputs) != 1 or len(result.values) != 1:
         raise NotApplicable(
-            f"at=embeddings is for models that read one sequence; this one has {', '.join(result.values)}."
+            f"at=embeddings is defined for models with one sequence; this model has {', '.join(result.values)}."
         )
     return {next(iter(result.inputs)): result.scores()}

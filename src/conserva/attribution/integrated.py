@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..engine import census, witness
+from ..engine import graph_check, module_tree
 from ..engine.context import Propagation
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
@@ -24,32 +24,32 @@ from ..errors import Error
 from .attribution import Attribution
 
 ON_CPU, ON_GPU = 64, 2048
-"""How many points of paths are run at once."""
+"""The number of points of paths that are run in one batch."""
 
 
 class _Path(Sources):
-    """Inputs on their way from a baseline: a share of the way for each row of the batch."""
+    """Inputs on the path from a baseline: each row of the batch is a fraction of the path away from it."""
 
     def __init__(self, modules: Mapping[str, nn.Module], call: Inputs, shares: Tensor, baseline: int | None) -> None:
         super().__init__(modules, call.features(), True, ())
         self.shares, self.baseline = shares, baseline
-        self.ways: dict[str, Tensor] = {}
+        self.differences: dict[str, Tensor] = {}
         self._start: Tensor | float = 0.0
 
     def looked_up(self, context: Propagation, ids: Ids, table: Tensor, rows: Tensor, shadow: Any) -> Tensor:
         if self.baseline is not None:
             if not 0 <= self.baseline < table.shape[0] and table.data_ptr() in self._tables:
-                raise Error(f"baseline={self.baseline} is not a token: the model has {table.shape[0]}.")
+                raise Error(f"baseline={self.baseline} is not a token id: the model has {table.shape[0]} tokens.")
             self._start = table[self.baseline].detach() if self.baseline < table.shape[0] else 0.0
         return super().looked_up(context, ids, table, rows, shadow)
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
         if x.shape[0] % len(self.shares):
-            raise Error(f"{name} has shape {tuple(x.shape)} inside the model: its rows do not tell the samples apart.")
+            raise Error(f"{name} has shape {tuple(x.shape)} inside the model, without a batch dimension for ig.")
         shares = self.shares.repeat_interleave(x.shape[0] // len(self.shares)).to(x)
-        way = x.detach() - self._start
-        leaf = super()._add_leaf(name, self._start + shares.view(-1, *[1] * (x.dim() - 1)) * way)
-        self.ways[list(self.leaves)[-1]] = way
+        difference = x.detach() - self._start
+        leaf = super()._add_leaf(name, self._start + shares.view(-1, *[1] * (x.dim() - 1)) * difference)
+        self.differences[list(self.leaves)[-1]] = difference
         return leaf
 
 
@@ -63,13 +63,13 @@ def ig(
 ) -> Attribution:
     """Return Integrated Gradients (Sundararajan et al. 2017) from a baseline, zero vectors or a token given by its id.
 
-    The path's integral is taken by Gauss and Legendre's formula with that many steps. In the ledger what the model says
-    about the baseline stands under biases, so the gap is the completeness gap: F(x) - F(baseline) - sum.
+    The integral is computed by Gauss-Legendre quadrature with `steps` points. In the ledger, `biases` is the output for
+    the baseline, so that its gap is the completeness gap: F(x) - F(baseline) - sum of the scores.
     """
     if steps < 1:
-        raise Error(f"steps={steps}: the path needs at least one.")
+        raise Error(f"steps={steps} is too small: ig needs at least one step.")
     modules = dict(model.named_modules())
-    census.refuse_sealed(modules)
+    module_tree.refuse_opaque_modules(modules)
     call = Inputs.of(model, inputs)
     samples = call.samples()
 
@@ -84,11 +84,11 @@ def ig(
     points = [(0.0, 0.0), *zip((nodes + 1) / 2, weights / 2, strict=True)]  # the first one is the baseline itself
     with untouched(model, modules), torch.inference_mode(False), torch.enable_grad():
         path, context, output, number = run([1.0], target)
-        witness.check(model, [number], context)
-        given, ways = path, path.ways
-        fixed = settled(target, output, samples)  # the class of the input, all along its path
-        totals = {name: torch.zeros_like(in_float32(way)) for name, way in ways.items()}
-        outset = torch.zeros_like(in_float32(number.detach()))
+        graph_check.check(model, [number], context)
+        given, differences = path, path.differences
+        fixed = settled(target, output, samples)  # the class of the input, at all points of its path
+        totals = {name: torch.zeros_like(in_float32(difference)) for name, difference in differences.items()}
+        at_baseline = torch.zeros_like(in_float32(number.detach()))
         at_once = max(1, (ON_CPU if number.device.type == "cpu" else ON_GPU) // samples)
         for start in range(0, len(points), at_once):
             part = points[start : start + at_once]
@@ -96,20 +96,20 @@ def ig(
             path, context, _, numbers = run([share for share, _ in part], wanted)
             grads = context.gradient(in_float32(numbers).sum(), list(path.leaves.values()))
             if start == 0:
-                outset = in_float32(numbers.detach())[:samples]
-            # At the baseline a deep model's gradient may be nan, and it is not a part of the sum.
+                at_baseline = in_float32(numbers.detach())[:samples]
+            # The gradient at the baseline is not part of the sum, and may be nan for a deep model.
             skipped = 1 if start == 0 else 0
             each = torch.tensor([weight for _, weight in part[skipped:]])
             for name, grad in zip(path.leaves, grads, strict=True):
                 if grad is not None:
-                    found = in_float32(grad).unflatten(0, (len(part), -1))  # type: ignore[no-untyped-call]
-                    totals[name] += torch.tensordot(each.to(found), found[skipped:], 1)
+                    by_point = in_float32(grad).unflatten(0, (len(part), -1))  # type: ignore[no-untyped-call]
+                    totals[name] += torch.tensordot(each.to(by_point), by_point[skipped:], 1)
     scores: dict[str, Tensor] = {}
     for name, total in totals.items():
         first = name.partition("#")[0]
-        one = given.placed(name, in_float32(ways[name]) * total).sum(-1)
-        scores[first] = scores[first] + one if first in scores else one
-    carried = torch.stack([one.reshape(samples, -1).sum(1) for one in scores.values()]).sum(0)
-    answer = in_float32(number.detach())
-    ledger = Ledger.of(answer, carried.to(answer), torch.zeros_like(answer), outset)
-    return Attribution(scores, answer, classes_of(output, samples), ledger)
+        score = given.in_input_shape(name, in_float32(differences[name]) * total).sum(-1)
+        scores[first] = scores[first] + score if first in scores else score
+    sums = torch.stack([score.reshape(samples, -1).sum(1) for score in scores.values()]).sum(0)
+    explained = in_float32(number.detach())
+    ledger = Ledger.of(explained, sums.to(explained), torch.zeros_like(explained), at_baseline)
+    return Attribution(scores, explained, classes_of(output, samples), ledger)

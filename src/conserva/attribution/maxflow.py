@@ -1,6 +1,7 @@
-"""Maximum flows between the tokens of attention layers, by igraph. Also a program: pickled jobs in, pickled flows out.
+"""Maximum flows between the tokens of attention layers, by igraph.
 
-As a program it imports nothing of the package, so that a process which shares the work starts at once.
+It is also a script that reads pickled jobs from standard input and writes pickled flows to standard output. It does not
+import the package, so that a worker process starts quickly.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 
 
 def searched_flow(matrices: Sequence[np.ndarray], sources: Sequence[int]) -> np.ndarray:
-    """Return the maximum flows by a search for each pair of a source and a sink: for two or more layers."""
+    """Return the maximum flows through two or more layers, by a search for each pair of a source and a sink."""
     flows = np.zeros((len(sources), len(matrices[0])))
     network: _Network | None = None
     for i, s in enumerate(sources):
         reached = _reached(matrices, s)
-        # Mostly all sources reach the same nodes, and one graph serves them; under a causal mask each has its own.
+        # Usually all sources reach the same nodes and share a graph; under a causal mask each source has its own.
         if network is None or not np.array_equal(reached, network.reached):
             network = _Network(matrices, reached)
         flows[i] = network.flows(matrices[-1][s])
@@ -27,10 +28,10 @@ def searched_flow(matrices: Sequence[np.ndarray], sources: Sequence[int]) -> np.
 
 
 class _Network:
-    """The part of the graph that a source leads to, built once and searched for every sink.
+    """The part of the graph that is reachable from a source, built once and searched for every sink.
 
-    A pair's flow leaves by one row of the top layer and arrives by one column of the bottom layer: the graph holds no
-    others, and only their capacities change from pair to pair.
+    The flow of a pair uses one row of the top layer and one column of the bottom layer: of these two layers the graph
+    has only one row and one column, whose capacities are replaced for each pair.
     """
 
     def __init__(self, matrices: Sequence[np.ndarray], reached: np.ndarray) -> None:
@@ -53,21 +54,21 @@ class _Network:
         self._graph = igraph.Graph(n=self._sink + 1, edges=edges, directed=True)
 
     def flows(self, row: np.ndarray) -> list[float]:
-        """Return the maximum flow to every sink from the source with that row in the top layer."""
+        """Return the maximum flow to every sink from the source with a given row in the top layer."""
         self._capacities[self._row] = row[self.reached[-1]].tolist()
         return [self._flow(column) if any(column) else 0.0 for column in self._columns]
 
     def _flow(self, column: list[float]) -> float:
-        self._capacities[self._column] = column  # the many capacities between stay as they are
+        self._capacities[self._column] = column  # the capacities of all inner layers stay the same
         return float(self._graph.maxflow_value(self._source, self._sink, self._capacities))
 
 
 def _reached(matrices: Sequence[np.ndarray], source: int) -> np.ndarray:
-    """Return which nodes a source leads to: a row for each level between the layers, the lowest first."""
-    found = [matrices[-1][source] > 0]
+    """Return a mask of the nodes that a source reaches: a row for each level between layers, from the lowest."""
+    levels = [matrices[-1][source] > 0]
     for matrix in matrices[-2:0:-1]:
-        found.append((matrix[found[-1]] > 0).any(0))
-    return np.array(found[::-1])
+        levels.append((matrix[levels[-1]] > 0).any(0))
+    return np.array(levels[::-1])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from torch.utils.hooks import RemovableHandle
 
 from ..engine.constants import Books, Entry, Unbatchable
 from ..engine.coverage import calling_module
-from ..engine.operations import activations, arithmetic, attention, joins, linear, norms
-from ..engine.operations.elementwise import Trail, known_trail, leave_trail
+from ..engine.operations import activations, arithmetic, attention, concat_and_fill, linear, norms
+from ..engine.operations.elementwise import Trail, known_trail, set_trail
 from ..engine.operations.tensors import in_float32, live, overwrite
 from ..engine.rules import Rule, RuleSet
 from ..engine.sample_rows import Batched
@@ -31,7 +31,7 @@ _WATCHED = {
         ("attention", attention),
         ("linear", linear),
         ("norm", norms),
-        ("other", joins),
+        ("other", concat_and_fill),
     )
     for name in part.READERS
 } | {
@@ -99,9 +99,9 @@ class Auditor(Batched):
         self._holders: dict[int, list[list[Tensor]]] = {}
         self._handles: list[RemovableHandle] = []
 
-    def meet(self, kind: str, function: Callable[..., Any], path: str = "") -> Rule:
+    def rule_for(self, kind: str, function: Callable[..., Any], path: str = "") -> Rule:
         """Note which rule the call at work met."""
-        rule = super().meet(kind, function, path)
+        rule = super().rule_for(kind, function, path)
         self._met.append((kind, rule.name))
         return rule
 
@@ -115,18 +115,18 @@ class Auditor(Batched):
         if name in _OUT_OF_PLACE and torch.is_grad_enabled() and live(args[0]) and _needs_watch(name, args[1:]):
             self._keep_values(args)  # made beside, where it can be watched, and stored in its tensor's place
             made = self.__torch_function__(_OUT_OF_PLACE[name], types, (args[0].clone(), *args[1:]), kwargs)
-            heads.add_in_place(self.notes, args)
+            heads.add_in_place(self.attributes, args)
             return overwrite(args[0], made)
         if name not in _WATCHED or not torch.is_grad_enabled() or _conserves(name, (*args, *kwargs.values())):
             if _works_in_place(name):
                 self._keep_values(args)
             out = super().__torch_function__(func, types, args, kwargs)
             if name in _PRODUCTS:
-                heads.pass_on(self.notes, args, out)
+                heads.pass_on(self.attributes, args, out)
             elif name in _SUMS:
                 heads.share(args)
             elif name in _CASTS:
-                heads.keep(self.notes, args, out)
+                heads.keep(self.attributes, args, out)
             return out
         given = args
         books = self.books
@@ -241,7 +241,7 @@ class _Aliases:
             self.made.append(alias)
             trail = known_trail(x)
             if trail is not None:
-                leave_trail(self._context, alias, Trail(self._alias(trail.source), trail.function, trail.linear))
+                set_trail(self._context, alias, Trail(self._alias(trail.source), trail.function, trail.linear))
         return self._known[id(x)]
 
     def restore_trail(self, out: Tensor) -> None:
@@ -249,7 +249,7 @@ class _Aliases:
         trail = out.__dict__.get("conserva_trail")
         if trail is not None and id(trail.source) in self._originals:
             original = self._originals[id(trail.source)]
-            leave_trail(self._context, out, Trail(original, trail.function, trail.linear))
+            set_trail(self._context, out, Trail(original, trail.function, trail.linear))
 
 
 def _needs_watch(name: str, others: Sequence[Any]) -> bool:
@@ -271,7 +271,7 @@ def _conserves(name: str, arguments: tuple[Any, ...]) -> bool:
     alive = [one for one in flat if live(one) and not isinstance(one, nn.Parameter)]
     if not alive:
         return True
-    if name in _SUMS or name in joins.READERS:
+    if name in _SUMS or name in concat_and_fill.READERS:
         return len(alive) == len([one for one in flat if isinstance(one, Tensor)]) > 1
     if name in _PRODUCTS or name in ("neg", "negative"):
         return len(alive) < 2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..engine.operations.notes import Notes
+from ..engine.operations.tensor_attributes import TensorAttributes
 from ..engine.operations.tensors import in_float32, live
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _NOTES = "conserva_scores"
 
 def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Follow scores from the product of queries and keys through the softmax to the product with the values."""
-    rules, notes = context.rules, context.notes
+    rules, attributes = context.rules, context.attributes
     name, found = record.function, _notes(args)
     if name == "scaled_dot_product_attention":
         if rules.attention.differentiates:
@@ -38,12 +38,12 @@ def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[
         if found:
             bias = found.get("bias")
             scores = args[0].detach() if bias is None else args[0].detach() - bias
-            notes.put(out, _NOTES, {**found, "scores": scores, "probabilities": out.detach(), "uses": []})
+            attributes.set(out, _NOTES, {**found, "scores": scores, "probabilities": out.detach(), "uses": []})
     elif name.startswith(("add", "__add", "__radd")):
         constants = [one for one in args if not live(one)]
         if found and "scores" not in found and len(constants) == 1:
             before = found.get("bias")
-            notes.put(out, _NOTES, {**found, "bias": constants[0] if before is None else before + constants[0]})
+            attributes.set(out, _NOTES, {**found, "bias": constants[0] if before is None else before + constants[0]})
             if before is None and found.setdefault("sums", []):
                 found["product"].split = True  # the same scores in two softmaxes
             found.setdefault("sums", []).append(record)
@@ -58,29 +58,29 @@ def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[
                     one.covariance = None
         else:
             record.inside = True
-            notes.put(out, _NOTES, {"product": record})
+            attributes.set(out, _NOTES, {"product": record})
 
 
-def pass_on(notes: Notes, args: Sequence[Any], out: Any) -> None:
+def pass_on(attributes: TensorAttributes, args: Sequence[Any], out: Any) -> None:
     """Let a multiple of scores be scores."""
     found = _notes(args)
     if found and live(out) and "scores" not in found:
-        notes.put(out, _NOTES, found)
+        attributes.set(out, _NOTES, found)
 
 
-def keep(notes: Notes, args: Sequence[Any], out: Any) -> None:
+def keep(attributes: TensorAttributes, args: Sequence[Any], out: Any) -> None:
     """Let scores and maps in another dtype be what they were."""
     found = _notes(args[:1])
     if found and live(out):
-        notes.put(out, _NOTES, found)
+        attributes.set(out, _NOTES, found)
 
 
-def add_in_place(notes: Notes, args: Sequence[Any]) -> None:
+def add_in_place(attributes: TensorAttributes, args: Sequence[Any]) -> None:
     """Note a constant that was added to scores where they are."""
     found = _notes(args[:1])
     if found and "scores" not in found and len(args) > 1 and not live(args[1]):
         before = found.get("bias")
-        notes.put(args[0], _NOTES, {**found, "bias": args[1] if before is None else before + args[1]})
+        attributes.set(args[0], _NOTES, {**found, "bias": args[1] if before is None else before + args[1]})
 
 
 def share(args: Sequence[Any]) -> None:

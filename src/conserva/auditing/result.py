@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engine.coverage import Meeting
+from ..engine.coverage import CoverageEntry
 from ..results.result import Result
 from ..results.schema import Count, uneven, unsummed
 
@@ -116,7 +116,7 @@ class Audit(Result):
     sums: tuple[float, ...]
     """For each sample the explained number and the sum of its inputs' relevance: figure 3 of the paper."""
     gaps: tuple[float, ...]
-    coverage: tuple[Meeting, ...]
+    coverage: tuple[CoverageEntry, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def ranked(self) -> list[Component]:

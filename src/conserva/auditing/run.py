@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from .._util.versions import versions
-from ..engine import census, witness
+from ..engine import graph_check, module_tree
 from ..engine.constants import Books, Unbatchable, joined_ledgers
 from ..engine.context import Propagation, as_rule_set
-from ..engine.coverage import Meeting
+from ..engine.coverage import CoverageEntry
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
 from ..engine.operations.tensors import in_float32
@@ -73,7 +73,7 @@ def audit(
     else:
         raise Error(f"{task_or_model!r} is neither a task nor a torch.nn.Module.")
     modules = dict(model.named_modules())
-    census.refuse_sealed(modules)
+    module_tree.refuse_opaque_modules(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs)
     with untouched(model, modules), torch.inference_mode(False), torch.enable_grad():
         try:
@@ -134,9 +134,9 @@ def _measured(
         _, (number,) = forward(model, call, sources, auditor, [target])
     if books.in_doubt:
         raise Unbatchable
-    nodes = witness.check(model, [number], auditor)
+    nodes = graph_check.check(model, [number], auditor)
     if not rules.attention.freezes:
-        witness.cancel_inside_softmax(nodes, auditor, books)
+        graph_check.cancel_inside_softmax(nodes, auditor, books)
     leaves = list(sources.leaves.values())
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
     grads = auditor.gradient(in_float32(number).sum() * scale, leaves)
@@ -155,7 +155,7 @@ def _measured(
         if entry.relevance is not None and not entry.cancelled:
             rest[entry.module] = rest.get(entry.module, torch.zeros_like(output)) + _constants([entry], output) / scale
     ledger, _ = books.close(modules, output, carried, scale)
-    coverage: Sequence[Meeting] = auditor.coverage.meetings(modules)
+    coverage: Sequence[CoverageEntry] = auditor.coverage.entries(modules)
     if not all(bool(torch.isfinite(one).all()) for one in (ledger.inputs, ledger.gap)):
         raise Error(
             f"The relevance has nan or inf under rules={rules.name!r}: conserva.relevance says where it arises."

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..engine import census
+from ..engine import module_tree
 from ..engine.context import Propagation, as_rule_set
 from ..engine.forward import forward
-from ..engine.held import Held
+from ..engine.frozen_factors import FrozenFactors
 from ..engine.inputs import Inputs
 from ..engine.operations.tensors import in_float32
 from ..engine.passes import Relevance
@@ -171,11 +171,11 @@ def _opinion(
 ) -> Opinion:
     batch_dim = how.get("batch_dim", 0)
     call = Inputs.of(model, inputs, batch_dim)
-    modules = census.modules_of(model)
+    modules = module_tree.modules_of(model)
     with torch.no_grad():
         fixed = settled(target, call.run(model), call.samples()) if not callable(target) else target
     result = relevance(model, inputs, fixed, rules=rule_set, **how)
-    held, generator = Held(), torch.Generator().manual_seed(seed)
+    held, generator = FrozenFactors(), torch.Generator().manual_seed(seed)
     given = {**call.candidates(), **call.features()}
     ids = {name: given[name] for name in result.inputs if not given[name].is_floating_point()}
     noting = _LookUps(list(ids.values()))
@@ -183,7 +183,7 @@ def _opinion(
     def run(mode: TorchFunctionMode, given: Inputs) -> Tensor:
         sources = Sources(modules, given.features(), True, (), given.candidates())
         context = Propagation(rule_set, None, sources)
-        context.held = held
+        context.frozen_factors = held
         with torch.inference_mode(False), torch.enable_grad(), mode:
             _, (number,) = forward(model, given, sources, context, [fixed])
         held.rewind()

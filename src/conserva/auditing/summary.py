@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..engine.coverage import Meeting
+from ..engine.coverage import CoverageEntry
 from ..engine.ledger import Ledger
 from ..engine.rules import RuleSet
 from .auditor import Record
@@ -28,7 +28,7 @@ class Measured:
     rest: Mapping[nn.Module | None, Tensor]
     """Constants that joined where no call was watched, by module."""
     norms: Sequence[NormRecord]
-    coverage: Sequence[Meeting]
+    coverage: Sequence[CoverageEntry]
     scale: float
 
 

@@ -1,1 +1,1 @@
-"""The engine: torch calls read by rules, one forward pass, one backward pass, and the ledger."""
+"""The engine: rules for torch operations, one forward pass, one backward pass, and the ledger."""

@@ -1,8 +1,8 @@
-"""The autograd graph: what each kind of node computes, by name, and how a tensor was made.
+"""The autograd graph: what each kind of node computes, by name, and how a tensor was computed.
 
-A node is read by its name, such as `MulBackward0`. The tables below list the names that are known; every other node
-counts as unknown. `operations.patterns` reads the graph while the model runs, to recognise softmaxes and norms, and
-`witness` reads it afterwards, to find what no rule has met.
+A node is identified by its name, such as `MulBackward0`. The tables below list the known names; all other nodes are
+unknown. `operations.patterns` searches the graph while the model runs, to recognise softmaxes and norms;
+`graph_check` goes through it after the forward pass, to find operations without a rule.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 Edge: TypeAlias = tuple[Any, int]
-"""A node of the graph and which of its outputs is meant."""
+"""A node of the graph, and the index of one of its outputs."""
 
 OWN = __name__.partition(".")[0] + "."
-"""What the modules of this package begin with: its autograd functions are rules."""
+"""The prefix of this package's module names: autograd functions defined here implement rules."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -33,10 +33,10 @@ MOVES = _names("""
     SplitWithSizes Squeeze Stack Cat T Take ToCopy Transpose Tril Triu Unbind Unfold UnsafeSplit
     UnsafeSplitWithSizes UnsafeView Unsqueeze View ViewAs ViewAsComplex ViewAsReal Where
 """)
-"""Nodes that put values elsewhere, or constants in their place, one at a time."""
+"""Nodes that copy, view, reorder or select elements, or replace some of them by constants."""
 
 SUMS = _names("Add Sub Rsub Neg Lerp")
-"""Sums and differences, element by element."""
+"""Elementwise sums and differences."""
 
 REDUCTIONS = _names("""
     Sum Mean Nansum Nanmean ScatterAdd IndexAdd ScatterReduce IndexReduce SegmentReduce Trace
@@ -45,7 +45,7 @@ REDUCTIONS = _names("""
 """Sums and means of several elements of one tensor."""
 
 RUNNING_SUMS = _names("Cumsum")
-"""Sums of all elements before each: as divisors they normalise; exp of one is a decay, not a scale."""
+"""Cumulative sums. As a divisor, one normalises; the exp of one is a decay, not a scale."""
 
 RESAMPLINGS = _names("""
     UpsampleNearest1D UpsampleNearest2D UpsampleNearest3D UpsampleNearestExact1D UpsampleNearestExact2D
@@ -58,13 +58,13 @@ SELECTIONS = _names("""
     Max Min Amax Amin Maximum Minimum Fmax Fmin Topk Sort Kthvalue Median Nanmedian Cummax Cummin
     MaxPool2DWithIndices MaxPool3DWithIndices AdaptiveMaxPool2D AdaptiveMaxPool3D
 """)
-"""Nodes that pass some elements on and drop the others: linear, as long as the choice stays the same."""
+"""Nodes that select elements by value: linear as long as the selection stays the same."""
 
 EXTREMA = _names("Max Min Amax Amin")
-"""The selections that reduce a tensor: a norm may divide by the largest element."""
+"""The selections that are reductions: a norm may divide by the largest element."""
 
 HOMOGENEOUS = _names("Relu LeakyRelu Abs RreluWithNoise Prelu PreluKernel")
-"""Activations whose ratio act(x) / x is their derivative, so that the gradient is the rule."""
+"""Activations whose ratio act(x) / x equals their derivative, so that their gradient follows the rule `ratio`."""
 
 MATRIX_PRODUCTS = {
     **dict.fromkeys(("Mm", "Bmm", "Mv", "Dot", "Vdot", "GroupedMm", "LinalgVecdot", "Linear"), (0, 1)),
@@ -73,20 +73,20 @@ MATRIX_PRODUCTS = {
     **dict.fromkeys(("Trilinear", "EmbeddingBag"), (0, 1, 2)),
     **dict.fromkeys(("LinalgCross", "SparseMm", "SparseAddmm"), (0, 1)),
 }
-"""Products that sum over an axis, each with the edges of its factors."""
+"""Matrix products and convolutions -> the indices of the edges that are their factors."""
 
 PRODUCTS = {"Mul": (0, 1), "Addcmul": (1, 2)}
-"""Products element by element, each with the edges of its factors."""
+"""Elementwise products -> the indices of the edges that are their factors."""
 
 QUOTIENTS = {"Div": 1, "LinalgSolveTriangular": 0, "LinalgSolveEx": 0, "TriangularSolve": 1}
-"""Quotients, each with the edge of its divisor."""
+"""Quotients -> the index of the edge that is the divisor."""
 
 SOFTMAXES = _names("""
     Softmax SafeSoftmax LogSoftmax Logsumexp ScaledDotProductAttentionMath ScaledDotProductFlashAttention
     ScaledDotProductFlashAttentionForCpu ScaledDotProductEfficientAttention ScaledDotProductCudnnAttention
     ScaledDotProductFusedAttentionOverrideable NativeMultiHeadAttention
 """)
-"""Softmaxes, and attention in one node."""
+"""Softmaxes and fused attention."""
 
 FUSED_ATTENTION = frozenset(name for name in SOFTMAXES if name.startswith("ScaledDotProduct"))
 
@@ -94,22 +94,22 @@ STATISTICS = _names("""
     Std StdMean Var VarMean Norm LinalgVectorNorm LinalgMatrixNorm LinalgSvd Cdist CdistForward EuclideanDist
     PairwiseDistance CosineSimilarity
 """)
-"""The scale of a norm, or what it is the root of."""
+"""Nodes that compute the scale of a norm, or its square."""
 
 NORMS = STATISTICS | _names("""
     NativeLayerNorm FusedLayerNorm NativeGroupNorm FusedRmsNorm RmsNorm Renorm
 """)
 
 BATCH_NORMS = _names("NativeBatchNorm CudnnBatchNorm MiopenBatchNorm BatchNormImplIndex BatchNormWithUpdate")
-"""Linear with stored statistics; the readers refuse batch norms in training mode."""
+"""Linear with running statistics; batch norms in training mode are refused when they are called."""
 
 EXPONENTIALS = _names("Exp Exp2")
 LOGARITHMS = _names("Log Log2 Log10")
 POWERS = _names("Pow Rsqrt Sqrt Reciprocal")
-"""Elementwise functions that make a scale of a sum."""
+"""Elementwise functions that turn a reduction into the scale of a norm."""
 
 INVERSES = _names("Pow Rsqrt Reciprocal Div")
-"""Those of them that a tensor is multiplied by, where it is normalised."""
+"""Functions whose result a norm multiplies by, rather than divides by."""
 
 ACTIVATIONS = (
     POWERS
@@ -123,22 +123,22 @@ ACTIVATIONS = (
     SpecialLog1P SpecialXlogy Tan Tanh Threshold Xlogy SpecialI0E Round Floor Ceil Sgn Sign Trunc Fmod Remainder
 """)
 )
-"""Nonlinear functions, element by element."""
+"""Elementwise nonlinear functions."""
 
 LINEAR = MOVES | SUMS | REDUCTIONS | RUNNING_SUMS | RESAMPLINGS | SELECTIONS | BATCH_NORMS
-"""Nodes that are linear in all their live edges together."""
+"""Nodes that are jointly linear in all their live edges."""
 
-LOOK_AT = 256
-"""How many nodes are looked at to find out how a factor was made."""
+MAX_NODES = 256
+"""How many nodes a search for the provenance of a factor visits at most."""
 
 
 def name_of(node: Any) -> str:
-    """Return what a node computes: `Mul` for `MulBackward0`, `Ratio` for the autograd function of that name."""
+    """Return the operation of a node: `Mul` for `MulBackward0`, `Ratio` for the autograd function of that name."""
     kind = type(node)
     name = _known_names.get(kind)
     if name is None:
         name = str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
-        if kind.__name__ != "CppFunction":  # the type that nodes without one of their own share
+        if kind.__name__ != "CppFunction":  # a type shared by different operations
             _known_names[kind] = name
     return name
 
@@ -147,7 +147,7 @@ _known_names: dict[type, str] = {}
 
 
 def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
-    """Return every node of the graph behind some outputs."""
+    """Return all nodes of the graph that computed some outputs."""
     waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
     seen: dict[Any, None] = dict.fromkeys(waiting)
     while waiting:
@@ -159,20 +159,20 @@ def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
 
 
 def nodes_between(later: Sequence[Tensor], earlier: Sequence[Tensor]) -> set[Any]:
-    """Return the nodes behind some tensors that are not behind others, which they were made of."""
+    """Return the nodes by which the later tensors were computed from the earlier ones."""
     ends = {x.grad_fn for x in earlier} | {None}
     waiting: list[Any] = [x.grad_fn for x in later if x.grad_fn not in ends] if earlier else []
-    found = set(waiting)
+    between = set(waiting)
     while waiting:
         for before, _ in waiting.pop().next_functions:
-            if before not in ends and before not in found:
-                found.add(before)
+            if before not in ends and before not in between:
+                between.add(before)
                 waiting.append(before)
-    return found
+    return between
 
 
 def is_linear(node: Any) -> bool:
-    """Tell whether a node is a linear map without a constant: it moves, scales or sums live values alone."""
+    """Return whether a node is linear without an added constant: it only moves, scales or sums live values."""
     name, edges = name_of(node), live_edges(node)
     if name in SUMS:
         return len(edges) == len(node.next_functions) and len(edges) > 1
@@ -181,24 +181,24 @@ def is_linear(node: Any) -> bool:
 
 
 def edge_of(x: Tensor) -> Edge | None:
-    """Return the edge that a tensor came out of; None for one that is not live, and for a leaf."""
+    """Return the edge of a tensor in the graph; None for leaves and tensors that are not live."""
     return None if x.grad_fn is None else (x.grad_fn, x.output_nr)
 
 
 def live_edges(node: Any, which: Iterable[int] | None = None) -> list[Edge]:
-    """Return the edges along which the gradient goes on, of all or of some inputs."""
+    """Return the edges that carry a gradient, of all inputs or of those with the given indices."""
     edges = node.next_functions
     chosen = edges if which is None else [edges[i] for i in which if i < len(edges)]
     return [edge for edge in chosen if edge[0] is not None]
 
 
 def is_own(node: Any) -> bool:
-    """Tell whether a node is an autograd function of this package."""
+    """Return whether a node is an autograd function of this package."""
     return isinstance(node, BackwardCFunction) and type(node)._forward_cls.__module__.startswith(OWN)  # type: ignore[attr-defined]
 
 
 def elementwise_of(node: Any) -> str:
-    """Return the name of the elementwise function that a node is, by torch or by a rule; nothing for other nodes."""
+    """Return the name of a node's elementwise function, by torch or by a rule; "" for other nodes."""
     name = name_of(node)
     if name == "Pow":
         return _kind_of_power(node)
@@ -209,11 +209,11 @@ def elementwise_of(node: Any) -> str:
 
 
 _CALLS = {"__rdiv__": "Div", "truediv": "Div", "__rpow__": "Exp", "__pow__": "Pow", "float_power": "Pow"}
-"""Torch calls, as the rule for activations names them, that are not named like their nodes."""
+"""Torch calls, as autograd functions of rules name them -> the name of their node, where the two differ."""
 
 
 def _kind_of_power(node: Any) -> str:
-    """Return `Exp` for a number to the power of a tensor, `Square` for a power above one, and `Pow` for others."""
+    """Return `Exp` for number**tensor, `Square` for tensor**p with p >= 1, and `Pow` for other powers."""
     if type(node).__name__ == "PowBackward2":
         return "Exp"
     exponent = getattr(node, "_saved_exponent", None)
@@ -221,61 +221,61 @@ def _kind_of_power(node: Any) -> str:
 
 
 def _composed(outer: str, inner: str) -> str:
-    """Return by which name a function of a function is known: a power stays one, and exp of a logarithm is one."""
+    """Return the name of outer(inner(x)): powers of powers are powers, exp(c log x) is a power, others are `Mixed`."""
     if outer in POWERS or outer == "Div":
         return outer if inner in POWERS or inner in _BOUNDS else "Mixed"
     return "Pow" if outer in EXPONENTIALS and inner in LOGARITHMS else inner
 
 
 _BOUNDS = _names("Square Abs Clamp ClampMin ClampMax Clamp_min Clamp_max")
-"""What may stand between a power and the reduction that it is of: not more than a bound, as of an epsilon."""
+"""Functions that may be applied between a reduction and a power of it, such as a clamp to an epsilon."""
 
 
 def is_exponential(node: Any) -> bool:
-    """Tell whether a node is exp(c x), by torch or by a rule."""
+    """Return whether a node computes exp(c x), by torch or by a rule."""
     if is_own(node):
         return bool(getattr(node, "exponential", False))
-    # PowBackward2 is a number to the power of a tensor.
+    # PowBackward2 is number**tensor.
     return name_of(node) in EXPONENTIALS or type(node).__name__ == "PowBackward2"
 
 
-class Making:
-    """How a factor was made, element by element and by reductions, back to the layers that it came out of.
+class Provenance:
+    """How a factor was computed, by elementwise functions and reductions, from the outputs of layers.
 
-    The search goes through nodes that move values, add, multiply, reduce them or apply an elementwise function, and
-    ends at matrix products, norms, softmaxes and leaves.
+    The search passes through views, sums, products, reductions and elementwise functions, and ends at matrix products,
+    norms, softmaxes and leaves.
     """
 
     def __init__(self, edge: Edge | None, function: str = "") -> None:
-        """Search from an edge; `function` is applied to what comes out of it, such as "Div" to a divisor."""
+        """Search from an edge; `function` is applied to its tensor afterwards, such as "Div" to a divisor."""
         self.is_reduced = False
-        """Whether a reduction is part of it."""
+        """Whether it was computed from a reduction."""
         self.scaling = ""
-        """An elementwise function of a reduction, by name. A power is what a norm or a softmax divides by."""
+        """The name of the elementwise function applied to a reduction. Norms and softmaxes scale by a power of one."""
         self.is_of_scores = False
-        """Whether it is a nonlinear function of sums of products of live tensors, as attention is of its scores."""
+        """Whether it is a nonlinear function of sums of products of live tensors, like attention probabilities."""
         self.exponentials: set[Edge] = set()
-        """The arguments of the exponentials that it was made of, element by element."""
+        """The arguments of the exponentials that it is an elementwise function of."""
         self.summed: set[Edge] = set()
-        """The arguments of the exponentials that are part of a reduction."""
+        """The arguments of the exponentials that were reduced."""
         self.exponential_nodes: set[Any] = set()
         self.products: set[Any] = set()
-        """Products of two live tensors on the way: what is reduced in another factor may not hold them."""
+        """The nodes on the way that are products of two live tensors."""
         self.is_mixed = False
-        """Whether it is a product or a quotient of live tensors outside of its reduction."""
+        """Whether it contains a product or a quotient of live tensors after its reduction."""
         self.is_sum = False
-        """Whether it is a sum of live tensors outside of its reduction."""
+        """Whether it contains a sum of live tensors after its reduction."""
         self.is_log_softmax = False
-        """Whether a log-softmax is part of it."""
+        """Whether it was computed from a log-softmax."""
         self.is_log_normalised = False
-        """Whether the logarithm of a softmax's denominator is part of it."""
+        """Whether it was computed from the logarithm of a softmax's denominator."""
         if edge is not None:
             self._search(edge, function)
 
     def _search(self, start: Edge, function: str) -> None:
         waiting: list[tuple[Any, str, bool]] = [(start[0], function, False)]
         seen: set[tuple[Any, str, bool]] = set()
-        while waiting and len(seen) < LOOK_AT:
+        while waiting and len(seen) < MAX_NODES:
             step = waiting.pop()
             if step in seen:
                 continue
@@ -284,8 +284,8 @@ class Making:
             role = _roles.get(type(node)) or _role_of(node)
             if role == _END:
                 continue
-            if role == _ASIDE:
-                function, reduced, edges = self._look(node, function, reduced)
+            if role == _INSPECT:
+                function, reduced, edges = self._inspect(node, function, reduced)
             else:
                 edges = [edge for edge in node.next_functions if edge[0] is not None]
                 if role == _REDUCTION:
@@ -297,8 +297,8 @@ class Making:
                     self.is_sum = True
             waiting += [(before, function, reduced) for before, _ in edges]
 
-    def _look(self, node: Any, function: str, reduced: bool) -> tuple[str, bool, list[Edge]]:
-        """Note what a node is; return the function so far, whether it is of a reduction, and where to search on."""
+    def _inspect(self, node: Any, function: str, reduced: bool) -> tuple[str, bool, list[Edge]]:
+        """Evaluate a node; return the function so far, whether it is applied to a reduction, and the next edges."""
         name, edges = name_of(node), live_edges(node)
         elementwise = elementwise_of(node)
         if elementwise:
@@ -326,7 +326,11 @@ class Making:
             return function, reduced, []
         if name == "Div":
             if len(edges) == 1 and live_edges(node, (1,)):
-                return "Div", reduced, edges  # a reciprocal; a quotient of live tensors was read when it was taken
+                return (
+                    "Div",
+                    reduced,
+                    edges,
+                )  # a reciprocal; a quotient of live tensors was checked when it was computed
             self.is_mixed |= len(edges) > 1 and not reduced
             return function, reduced, live_edges(node, (0,))
         if name in PRODUCTS:
@@ -338,9 +342,9 @@ class Making:
         return function, reduced, edges if name in ("ScaleGradient", "WithValue") else []
 
 
-_END, _ASIDE, _REDUCTION, _SUM, _MOVE = range(1, 6)
+_END, _INSPECT, _REDUCTION, _SUM, _MOVE = range(1, 6)
 _roles: dict[type, int] = {}
-"""Type of a node -> what a search does there: it ends, looks closer, notes a reduction, or goes on."""
+"""Type of a node -> what a search does there: end, inspect it by `_inspect`, record a reduction or a sum, go on."""
 
 
 def _role_of(node: Any) -> int:
@@ -352,9 +356,9 @@ def _role_of(node: Any) -> int:
     elif name in MOVES or name in SELECTIONS:
         role = _MOVE
     elif is_own(node) or name in ACTIVATIONS or name in STATISTICS or name in MATRIX_PRODUCTS or name in PRODUCTS:
-        role = _ASIDE
+        role = _INSPECT
     else:
-        role = _ASIDE if name in RUNNING_SUMS or name in ("Logsumexp", "LogSoftmax", "Div") else _END
+        role = _INSPECT if name in RUNNING_SUMS or name in ("Logsumexp", "LogSoftmax", "Div") else _END
     if type(node).__name__ != "CppFunction":
         _roles[type(node)] = role
     return role

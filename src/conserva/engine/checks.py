@@ -1,4 +1,4 @@
-"""Checks of numbers on a device, read back together: every one that is read by itself stops the device's queue."""
+"""Checks of values on a device whose results are transferred to the host together: each transfer synchronises."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 Otherwise: TypeAlias = Callable[[], Exception]
-"""What to raise where a check fails. It may search for the culprit: it is called then only."""
+"""Returns the exception to raise when a check fails. Called only then, it may run the model to find the cause."""
 
 
 class Checks:
-    """The checks that are asked for inside a `with` block, to be settled when it suits."""
+    """Collects the checks that are requested inside a `with` block; `settle` evaluates them."""
 
     def __init__(self) -> None:
-        self._asked: list[tuple[Tensor, Otherwise]] = []
+        self._requested: list[tuple[Tensor, Otherwise]] = []
         self._outer: Checks | None = None
 
     def __enter__(self) -> Checks:
@@ -30,26 +30,32 @@ class Checks:
         _here.checks = self._outer
 
     def add(self, passed: Tensor, otherwise: Otherwise) -> None:
-        """Ask for one more check."""
-        self._asked.append((passed, otherwise))
+        """Add a check."""
+        self._requested.append((passed, otherwise))
 
     def flags(self) -> list[Tensor]:
-        """Return what tells whether the checks passed, to be read back along with other numbers."""
-        return [passed for passed, _ in self._asked]
+        """Return the results of the checks as tensors, to be transferred to the host along with other values."""
+        return [passed for passed, _ in self._requested]
 
     def settle(self, flags: Sequence[object] | None = None) -> None:
-        """Raise for the first check that failed, as its flags say; without them they are read back, all at once."""
-        asked, self._asked = self._asked, []
-        if flags is None and asked:
-            device = asked[0][0].device
-            flags = torch.stack([passed.to(device) for passed, _ in asked]).tolist()
-        for (_, otherwise), passed in zip(asked, flags or (), strict=True):
+        """Raise for the first check that failed, and forget all checks.
+
+        Parameters
+        ----------
+        flags
+            The values of `flags()` on the host; None to transfer them here, all at once.
+        """
+        requested, self._requested = self._requested, []
+        if flags is None and requested:
+            device = requested[0][0].device
+            flags = torch.stack([passed.to(device) for passed, _ in requested]).tolist()
+        for (_, otherwise), passed in zip(requested, flags or (), strict=True):
             if not passed:
                 raise otherwise()
 
 
 def require(passed: Tensor, otherwise: Otherwise) -> None:
-    """Raise unless `passed` is true: together with other checks where they are collected, at once elsewhere."""
+    """Raise unless `passed` is true: at the end of the enclosing block that collects checks, or at once without one."""
     checks = _collecting()
     if checks is not None:
         checks.add(passed, otherwise)
@@ -59,7 +65,7 @@ def require(passed: Tensor, otherwise: Otherwise) -> None:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Settle the checks that are asked for inside at the end, in one go, unless an outer block collects them."""
+    """Settle the checks requested inside the block at its end, unless an outer block collects them."""
     if _collecting() is not None:
         yield
         return
@@ -68,19 +74,19 @@ def together() -> Iterator[None]:
         with checks:
             yield
     except Exception:
-        checks.settle()  # what was found before comes first
+        checks.settle()  # a check that was requested earlier takes precedence
         raise
     checks.settle()
 
 
 def all_finite(tensors: Sequence[Tensor]) -> Tensor:
-    """Return for each tensor, still on its device, whether it is free of nan and inf."""
-    # The highest absolute value is one pass over a tensor, and cannot overflow; nan is not less than anything.
+    """Return for each tensor whether it is free of nan and inf, as a tensor on the device."""
+    # The largest absolute value takes one pass over the tensor and cannot overflow; nan < inf is false.
     finite = [
         torch.linalg.vector_norm(x.detach(), math.inf) < math.inf if x.numel() else x.new_ones((), dtype=torch.bool)
         for x in tensors
     ]
-    return torch.stack([one.to(finite[0].device) for one in finite])
+    return torch.stack([flag.to(finite[0].device) for flag in finite])
 
 
 _here = threading.local()

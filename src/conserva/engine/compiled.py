@@ -1,4 +1,4 @@
-"""Compiled functions inside a model: `torch.compile` cannot trace them under rules."""
+"""Compiled functions inside a model, which `torch.compile` cannot trace under rules."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
 def refusal(model: nn.Module, error: Exception) -> NotApplicable | None:
-    """Return what to raise if an error comes from torch's compiler, which is not imported for it.
+    """Return the error to raise instead if `error` comes from torch's compiler; None if it does not.
 
-    The compiler has errors of its own; older ones also raise an AssertionError in their own code.
+    The error is recognised by module names, so that the compiler is not imported: its own exception classes, and any
+    exception raised in its code, such as the AssertionErrors of older versions.
     """
     names = {module: name for name, module in model.named_modules()}
     where, raised_in, trace = "", "", error.__traceback__
@@ -22,10 +23,11 @@ def refusal(model: nn.Module, error: Exception) -> NotApplicable | None:
         if trace.tb_frame.f_code is MODULE_CALL:
             where = names.get(trace.tb_frame.f_locals["self"], where)
         trace = trace.tb_next
-    if not any(one.startswith(_COMPILERS) for one in (raised_in, *(kind.__module__ for kind in type(error).__mro__))):
+    origins = (raised_in, *(kind.__module__ for kind in type(error).__mro__))
+    if not any(module.startswith(_COMPILERS) for module in origins):
         return None
     called = f"A function that module {where!r} calls" if where else "A function that the model calls"
     return NotApplicable(
-        f"{called} is compiled (torch.compile), so no rule reaches it. Run it as plain PyTorch: explain inside "
-        '`with torch.compiler.set_stance("force_eager"):`, or leave torch.compile out.'
+        f"{called} is compiled (torch.compile), so rules cannot be applied inside it. Run it as plain PyTorch: explain "
+        'inside `with torch.compiler.set_stance("force_eager"):`, or remove torch.compile.'
     )

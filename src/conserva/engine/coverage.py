@@ -1,4 +1,4 @@
-"""Which calls of which module met which rule, and what in the computation met none."""
+"""Which torch calls of which modules followed which rules."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ MODULE_CALL = nn.Module._call_impl.__code__
 
 
 CONSTANT = "constant"
-"""What stands in the place of a rule where a call has no live input: nothing is propagated through it."""
+"""Recorded instead of a rule where a call has no live input, so that nothing is propagated through it."""
 
 READING = 5
-"""How many frames lie between a torch call and `calling_module`: the context, a reader, two methods, and itself."""
+"""The number of stack frames from a torch call down to `calling_module`: the context, a reader, two methods, itself."""
 
 
 def calling_module(above: int = 1) -> nn.Module | None:
-    """Return the innermost module at work. Read off the stack: no hook on the model, and right in every thread.
+    """Return the innermost module whose forward is running, found on the call stack of this thread.
 
-    The search begins `above` the function itself: every frame that it looks at costs more than the look.
+    Parameters
+    ----------
+    above
+        How many frames above this function the search begins: skipping frames that cannot be a module's saves time.
     """
     frame: FrameType | None = sys._getframe(above)
     while frame is not None:
@@ -36,8 +39,8 @@ def calling_module(above: int = 1) -> nn.Module | None:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """A module's calls of one torch function, and the rule they met."""
+class CoverageEntry:
+    """A module's calls of one torch function, and the rule that they followed."""
 
     module: str
     kind: str
@@ -45,43 +48,43 @@ class Meeting:
     rule: str
     times: int
     path: str = ""
-    """How the rule was carried out, where there is more than one way: fused attention says which kernels ran."""
+    """How the rule was carried out, where there are several ways: for fused attention, the kernels that ran."""
 
 
-class Meetings(Sequence[Meeting]):
-    """What met a rule, in the order it was called. Rows are made when asked for: they are many, and seldom read."""
+class CoverageEntries(Sequence[CoverageEntry]):
+    """The entries of a coverage, in the order of the calls. They are created lazily: they are many, and seldom read."""
 
-    def __init__(self, met: Sequence[tuple[str, str, str, str, int, str]]) -> None:
-        self._met = met
+    def __init__(self, rows: Sequence[tuple[str, str, str, str, int, str]]) -> None:
+        self._rows = rows
 
     def __len__(self) -> int:
-        return len(self._met)
+        return len(self._rows)
 
     @overload
-    def __getitem__(self, i: int) -> Meeting: ...
+    def __getitem__(self, i: int) -> CoverageEntry: ...
 
     @overload
-    def __getitem__(self, i: slice) -> list[Meeting]: ...
+    def __getitem__(self, i: slice) -> list[CoverageEntry]: ...
 
-    def __getitem__(self, i: int | slice) -> Meeting | list[Meeting]:
-        return [Meeting(*met) for met in self._met[i]] if isinstance(i, slice) else Meeting(*self._met[i])
+    def __getitem__(self, i: int | slice) -> CoverageEntry | list[CoverageEntry]:
+        return [CoverageEntry(*row) for row in self._rows[i]] if isinstance(i, slice) else CoverageEntry(*self._rows[i])
 
 
 class Coverage:
-    """What met a rule during one forward pass."""
+    """The calls that followed a rule during one forward pass."""
 
     def __init__(self) -> None:
-        self._met: list[tuple[nn.Module | None, str, str, str, str]] = []  # counted when asked: they are many
+        self._calls: list[tuple[nn.Module | None, str, str, str, str]] = []  # counted lazily
         self.is_paused = False
 
     def record(self, kind: str, function: str, rule: str, path: str = "") -> None:
-        """Note one call of the module at work."""
+        """Record one call, made by the innermost running module."""
         if not self.is_paused:
-            self._met.append((calling_module(READING), kind, function, rule, path))
+            self._calls.append((calling_module(READING), kind, function, rule, path))
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Note nothing: what runs now was noted before."""
+        """Record nothing inside the block, in which calls are recomputed."""
         before, self.is_paused = self.is_paused, True
         try:
             yield
@@ -89,15 +92,21 @@ class Coverage:
             self.is_paused = before
 
     def count(self, kind: str) -> int:
-        """Return how many calls of a kind met their rule."""
-        return sum(met == kind for _, met, _, _, _ in self._met)
+        """Return the number of recorded calls of a kind of operation."""
+        return sum(recorded == kind for _, recorded, _, _, _ in self._calls)
 
-    def meetings(self, modules: Mapping[str, nn.Module]) -> Meetings:
-        """Return what was met, under the names of the model's modules, in the order they were called."""
+    def entries(self, modules: Mapping[str, nn.Module]) -> CoverageEntries:
+        """Return the recorded calls, grouped and counted, in the order of their first call.
+
+        Parameters
+        ----------
+        modules
+            The model's modules by name.
+        """
         names: dict[nn.Module | None, str] = {None: "", **{module: name for name, module in modules.items()}}
-        return Meetings(
+        return CoverageEntries(
             [
                 (names[module] if module in names else type(module).__name__, kind, function, rule, times, path)
-                for (module, kind, function, rule, path), times in Counter(self._met).items()
+                for (module, kind, function, rule, path), times in Counter(self._calls).items()
             ]
         )

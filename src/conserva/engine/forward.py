@@ -1,4 +1,4 @@
-"""One forward pass in a context, down to the explained number of each sample."""
+"""One forward pass under rules, and the explained number of each sample."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..errors import Error
 from . import checks, compiled
 from .autograd_graph import nodes_between
 from .context import Propagation
-from .diagnosis import first_bad_module
 from .inputs import Inputs
-from .quantized import biases_in_sight
-from .randomness import draws_now, refuse_random
+from .nonfinite import first_nonfinite_module
+from .quantized import explicit_biases
+from .randomness import generator_states, refuse_random
 from .sources import Sources
 from .targets import Target, labels_of, read_target
 from .untouched import untouched
@@ -28,16 +28,35 @@ def forward(
     context: Propagation,
     targets: Sequence[Target | Sequence[Target] | Tensor],
 ) -> tuple[Any, list[Tensor]]:
-    """Run the model in the context; return its output, and the numbers of each target, finite and reached."""
-    # Classes in a tensor are read before the model runs: reading them waits until the device has done all its work.
+    """Run the model in a context, and check that the targets are finite and depend on the explained inputs.
+
+    Parameters
+    ----------
+    model
+        The model.
+    call
+        Its arguments.
+    sources
+        The tensors whose relevance is requested.
+    context
+        The rules.
+    targets
+        What to explain: see `targets.read_target`.
+
+    Returns
+    -------
+    tuple
+        The model's output, and for each target a tensor with one number per sample.
+    """
+    # Class indices in a tensor are read before the model runs: reading them later would synchronise with the device.
     wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
-    opened, before = call.replaced(sources.open_inputs()), draws_now()
+    opened, before = call.replaced(sources.open_inputs()), generator_states()
     try:
-        with biases_in_sight(model.modules()), sources.watching(), context:
+        with explicit_biases(model.modules()), sources.watching(), context:
             output = opened.run(model)
     except Exception as error:
-        if found := compiled.refusal(model, error):
-            raise found from error
+        if refusal := compiled.refusal(model, error):
+            raise refusal from error
         raise
     finally:
         sources.close()
@@ -55,7 +74,7 @@ def forward(
 
 
 def _tensors(output: Any) -> list[Tensor]:
-    """Return the tensors in what a model returned."""
+    """Return the tensors in a model's output."""
     if isinstance(output, Tensor):
         return [output]
     if isinstance(output, Mapping):
@@ -65,23 +84,23 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _check(model: nn.Module, call: Inputs, sources: Sources, context: Propagation, numbers: Sequence[Tensor]) -> None:
-    """Raise unless every number is finite and every feature reaches it."""
+    """Raise unless every number is finite and depends on the explained inputs."""
     check_finite(model, call, numbers)
     if missing := sources.missing():
         raise Error(
-            f"{missing} does not reach the output: the model never looked it up in a table of embeddings. If it "
-            "turns ids into numbers in another way, name the module that does: at='...'."
+            f"{missing} does not reach the output: the model never looked it up in an embedding table. If a module "
+            "embeds the ids in another way, pass its name as at='...'."
         )
     if not all(number.requires_grad for number in numbers):
         raise Error(
-            f"{', '.join(map(repr, sources.leaves))} does not reach the output under rules={context.rules.name!r}. "
-            "If the model ends in a softmax, explain the scores before it; if it computes in whole numbers, which have "
-            "no gradient, explain it as it was before it was quantised."
+            f"{', '.join(map(repr, sources.leaves))} does not reach the output under rules={context.rules.name!r}: no "
+            "gradient flows. If the model ends in a softmax, explain the logits before it; if it is quantised to "
+            "integers, which have no gradient, explain it before quantisation."
         )
 
 
 def check_finite(model: nn.Module, call: Inputs, numbers: Sequence[Tensor]) -> None:
-    """Raise unless every number is finite, and name the module where it begins."""
+    """Raise unless every number is finite; the error names the first module whose output is not."""
     dtype = numbers[0].dtype
 
     def otherwise() -> Error:
@@ -90,12 +109,12 @@ def check_finite(model: nn.Module, call: Inputs, numbers: Sequence[Tensor]) -> N
                 call.run(model)
 
         with untouched(model):
-            where = first_bad_module(model, again)
-        return Error(f"The output has nan or inf. It arises first in module {where!r}.{advice(dtype)}")
+            where = first_nonfinite_module(model, again)
+        return Error(f"The output has nan or inf, first in module {where!r}.{advice(dtype)}")
 
     checks.require(checks.all_finite(numbers).all(), otherwise)
 
 
 def advice(dtype: torch.dtype) -> str:
-    """Return what to do about numbers that are not finite, where the dtype tells."""
+    """Return advice on values that are not finite, for an error message; "" if the dtype gives no hint."""
     return " float16 overflows beyond 65504: use bfloat16 or float32." if dtype == torch.float16 else ""

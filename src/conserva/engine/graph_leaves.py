@@ -1,4 +1,4 @@
-"""Leaves of the autograd graph that are not explained: tensors that require a gradient and are not parameters."""
+"""Refusal of graph leaves that are neither explained inputs nor parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..errors import NotApplicable
 
 
 def refuse_unknown_leaves(nodes: Sequence[Any], known: Collection[Tensor], modules: Mapping[str, nn.Module]) -> None:
-    """Raise if a part of the relevance would go to a tensor that is neither explained nor a parameter.
+    """Raise if some relevance would be attributed to a tensor that is neither explained nor a parameter.
 
-    Parameters are constants under the rules. A weight that requires a gradient without being an `nn.Parameter` is not
-    recognised as one, and would take a share of every product that it has a part in.
+    Parameters are constants under the rules. A weight that requires a gradient and is not an `nn.Parameter` would be
+    taken for an input, and get a share of the relevance.
     """
     explained = {id(x) for x in known}
     for node in nodes:
@@ -24,17 +24,17 @@ def refuse_unknown_leaves(nodes: Sequence[Any], known: Collection[Tensor], modul
         if id(leaf) in explained or isinstance(leaf, nn.Parameter):
             continue
         raise NotApplicable(
-            f"{_described(leaf, modules)} requires a gradient and is not an nn.Parameter, so a part of the "
-            "relevance would go to it. Make it a parameter, or call requires_grad_(False) on it."
+            f"{_described(leaf, modules)} requires a gradient and is not an nn.Parameter, so some relevance would be "
+            "attributed to it. Make it a parameter, or call requires_grad_(False) on it."
         )
 
 
 def _described(leaf: Tensor, modules: Mapping[str, nn.Module]) -> str:
-    """Return where a tensor is kept, as far as that can be found."""
+    """Return the name of the attribute that holds a tensor, or its shape if no attribute does."""
     for name, module in modules.items():
-        for own, x in (*module._buffers.items(), *vars(module).items()):
-            if x is leaf or (isinstance(x, (list, tuple)) and any(one is leaf for one in x)):
-                return f"The tensor {f'{name}.{own}'.lstrip('.')!r} of the model"
-            if isinstance(x, dict) and any(one is leaf for one in x.values()) and not own.startswith("_"):
-                return f"The tensor {f'{name}.{own}'.lstrip('.')!r} of the model"
+        for attribute, x in (*module._buffers.items(), *vars(module).items()):
+            if x is leaf or (isinstance(x, (list, tuple)) and any(item is leaf for item in x)):
+                return f"The tensor {f'{name}.{attribute}'.lstrip('.')!r} of the model"
+            if isinstance(x, dict) and any(item is leaf for item in x.values()) and not attribute.startswith("_"):
+                return f"The tensor {f'{name}.{attribute}'.lstrip('.')!r} of the model"
     return f"A tensor of shape {tuple(leaf.shape)} that the model uses"

@@ -1,4 +1,4 @@
-"""What a model is called with, and which of it is to be explained."""
+"""The arguments of a call of a model, and which of them are explained."""
 
 from __future__ import annotations
 
@@ -16,34 +16,44 @@ from ..errors import Error
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arguments of one call of a model: positional ones, and others by name."""
+    """The arguments of one call of a model."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: tuple[str, ...]
-    """What the model calls the arguments that are given without a name."""
+    """The names of the positional arguments."""
     batch_dim: int
     main: str = "input_ids"
-    """What the model calls its main input: ids under this name are explained too."""
+    """The name of the model's main input (`main_input_name` of Hugging Face models): ids under it are explained."""
 
     @classmethod
     def of(cls, model: nn.Module, given: Any, batch_dim: int = 0) -> Inputs:
-        """Take a tensor, a tuple of arguments, or a mapping of named ones such as a tokenizer returns."""
+        """Return the call given as a tensor, a tuple of positional arguments, or a mapping of keyword arguments.
+
+        Parameters
+        ----------
+        model
+            The model to call.
+        given
+            A tensor, a tuple, or a mapping such as a tokenizer returns.
+        batch_dim
+            The batch dimension of the inputs.
+        """
         if isinstance(given, Mapping):
             args, kwargs = (), dict(given)
         else:
             args, kwargs = (given if isinstance(given, tuple) else (given,)), {}
-        # Whatever a user's tensors were made from has no part in the explanation.
+        # The graph that a user's tensors were computed by is not part of the explanation.
         args, kwargs = tuple(map(_detached, args)), {name: _detached(x) for name, x in kwargs.items()}
         if not any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
-            raise Error(f"inputs={given!r} holds no tensor: pass what the model is called with, as a dict or tensors.")
+            raise Error(f"inputs={given!r} has no tensor: pass the model's arguments as a dict, a tensor or a tuple.")
         names = [*(parameters_of(model) if args else ()), *map(str, range(len(args)))]
         main = getattr(model, "main_input_name", None)
         return cls(args, kwargs, tuple(names[: len(args)]), batch_dim, main if isinstance(main, str) else "input_ids")
 
     @property
     def first(self) -> str:
-        """What the model calls the first argument that is given without a name."""
+        """The name of the first positional argument."""
         return self.names[0]
 
     @property
@@ -52,21 +62,22 @@ class Inputs:
         return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
 
     def features(self) -> dict[str, Tensor]:
-        """Return what is to be explained: token ids, and numbers that are not a mask.
+        """Return the explained inputs by name.
 
-        Of arguments without a name these are the first, and all numbers; ids by name are those called `input_ids` or
-        the model's main input. If there are none, the candidates are meant.
+        These are the first positional argument, floating-point tensors unless they are masks or labels, and token ids
+        whose name ends in `input_ids` or is that of the model's main input. If there are none, the candidates are
+        returned.
         """
-        found = self._required() or self.candidates()
-        if not found:
+        features = self._required() or self.candidates()
+        if not features:
             raise Error(
-                f"inputs has {', '.join(map(repr, self.kwargs))}, none of which is known as something to explain: "
-                "name token ids 'input_ids', or pass them as the first positional argument."
+                f"inputs has {', '.join(map(repr, self.kwargs))}, none of which can be explained: name token ids "
+                "'input_ids', or pass them as the first positional argument."
             )
-        return found
+        return features
 
     def candidates(self) -> dict[str, Tensor]:
-        """Return the integers that are to be explained if the model looks them up in a table."""
+        """Return the integer tensors that are explained if the model looks them up in an embedding table."""
         required = self._required()
         return {name: x for name, x in self.named.items() if name not in required and _is_candidate(name, x)}
 
@@ -79,45 +90,49 @@ class Inputs:
         }
 
     def samples(self) -> int:
-        """Return how many samples there are; all features must agree, unless there is just one."""
+        """Return the number of samples; all features must have the same, unless there is one sample."""
         features = self.features()
         for name, x in features.items():
             if x.dim() <= self.batch_dim or x.numel() == 0:
-                raise Error(f"{name} has shape {tuple(x.shape)}: it must hold samples along axis {self.batch_dim}.")
+                raise Error(
+                    f"{name} has shape {tuple(x.shape)}: it must not be empty, and dimension {self.batch_dim} must be "
+                    "the batch dimension."
+                )
         sizes = {name: x.shape[self.batch_dim] for name, x in features.items()}
         ids = [sizes[name] for name, x in features.items() if not x.is_floating_point()]
         samples = (ids or list(sizes.values()))[0]
-        if samples > 1 and len(set(sizes.values())) > 1:  # one sample may come with many patches
+        if samples > 1 and len(set(sizes.values())) > 1:  # a single sample may have its patches in this dimension
             raise Error(
-                f"The inputs disagree on the number of samples along axis {self.batch_dim}: {sizes}. If patches of all "
+                f"The inputs have different batch sizes along dimension {self.batch_dim}: {sizes}. If patches of all "
                 "samples are packed along it, explain one sample at a time."
             )
         return samples
 
     def replaced(self, features: Mapping[str, Tensor]) -> Inputs:
-        """Return the same call with some features put in anew."""
+        """Return the same call with some arguments replaced."""
         args = tuple(features.get(name, arg) for name, arg in zip(self.names, self.args, strict=True))
         return replace(self, args=args, kwargs={k: features.get(k, v) for k, v in self.kwargs.items()})
 
     def with_(self, **kwargs: Any) -> Inputs:
-        """Return the same call with further named arguments."""
+        """Return the same call with further keyword arguments."""
         return replace(self, kwargs={**self.kwargs, **kwargs})
 
     def sample(self, i: int) -> Inputs:
-        """Return the call for one sample alone."""
+        """Return the call for one sample, with a batch size of 1."""
         samples = self.samples()
 
-        def one(x: Any) -> Any:
+        def narrowed(x: Any) -> Any:
             if isinstance(x, Tensor) and x.dim() > self.batch_dim and x.shape[self.batch_dim] == samples:
                 return x.narrow(self.batch_dim, i, 1)
             if isinstance(x, Tensor) and x.dim() and x.shape[0] == samples:  # a padding mask of a time-first model
                 return x[i : i + 1]
             return x
 
-        return replace(self, args=tuple(map(one, self.args)), kwargs={k: one(v) for k, v in self.kwargs.items()})
+        kwargs = {k: narrowed(v) for k, v in self.kwargs.items()}
+        return replace(self, args=tuple(map(narrowed, self.args)), kwargs=kwargs)
 
     def repeated(self, times: int) -> Inputs:
-        """Return the call for all samples several times over, one round after the other."""
+        """Return the call with the whole batch repeated `times` times."""
         samples = self.samples()
 
         def again(x: Any) -> Any:
@@ -128,7 +143,7 @@ class Inputs:
         return replace(self, args=tuple(map(again, self.args)), kwargs={k: again(v) for k, v in self.kwargs.items()})
 
     def without_cache(self, model: nn.Module) -> Inputs:
-        """Return the same call without a cache of keys and values, which serves generation alone and takes memory."""
+        """Return the same call with `use_cache=False`: only generation needs a key-value cache, which takes memory."""
         takes = "use_cache" in parameters_of(model) and not {"use_cache", "past_key_values"} & set(self.kwargs)
         return self.with_(use_cache=False) if takes else self
 
@@ -138,19 +153,19 @@ class Inputs:
 
 
 def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return what a model's forward takes, by name."""
+    """Return the parameters of a model's forward method, by name."""
     method = model.forward
-    whole = getattr(method, "__func__", None)
-    if whole is None:  # put on the model itself, as some libraries do
+    function = getattr(method, "__func__", None)
+    if function is None:  # an attribute of the instance, as some libraries set it
         return inspect.signature(method).parameters
-    found = _parameters.get(whole)
-    if found is None:
-        found = _parameters[whole] = dict(list(inspect.signature(whole).parameters.items())[1:])
-    return found
+    parameters = _parameters.get(function)
+    if parameters is None:
+        parameters = _parameters[function] = dict(list(inspect.signature(function).parameters.items())[1:])
+    return parameters
 
 
 _parameters: weakref.WeakKeyDictionary[Callable[..., Any], Mapping[str, inspect.Parameter]]
-_parameters = weakref.WeakKeyDictionary()  # a function may know its model, and must not outlive it
+_parameters = weakref.WeakKeyDictionary()  # a function may refer to its model, which the cache must not keep alive
 
 
 def _detached(x: Any) -> Any:
@@ -164,11 +179,11 @@ def _is_feature(name: str, x: Tensor, main: str) -> bool:
 
 
 def _is_candidate(name: str, x: object) -> bool:
-    return isinstance(x, Tensor) and x.dtype in _IDS and not name.endswith(_SOMETHING_ELSE)
+    return isinstance(x, Tensor) and x.dtype in _IDS and not name.endswith(_NOT_TOKENS)
 
 
 _IDS = (torch.int64, torch.int32)
-_SOMETHING_ELSE = (
+_NOT_TOKENS = (
     "mask", "position_ids", "positions", "position", "type_ids", "segment_ids", "segments", "lengths", "length", "lens",
 )  # fmt: skip
-"""How integers are called that are not looked up as words are, whatever table they are looked up in."""
+"""Endings of the names of integer inputs that are not token ids, even if they are looked up in a table."""

@@ -1,8 +1,8 @@
-"""Signals that wait for a moment at which nothing is half done.
+"""Deferred signals, so that an interrupt does not leave a clean-up half done.
 
-Python handles signals in the main thread between any two instructions: also on the way into an `__exit__`, where what
-is raised leaves the clean-up undone. While hooks, modes and marks of ours are at work, an interrupt is therefore noted
-first and handled at the next torch call that a rule set reads, or at the end.
+Python runs signal handlers in the main thread between any two instructions: also on entry to an `__exit__`, where an
+exception prevents the clean-up. While hooks, torch modes and attributes of this package are installed, a signal is
+therefore recorded, and handled at the next torch call under rules or at the end of the block.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
-"""The signals whose handlers may raise: interrupts from the keyboard, time limits, requests to end the process."""
+"""The signals whose handlers may raise: keyboard interrupts, time limits, termination requests."""
 
-came: list[int] = []
-"""The signals that came and wait."""
+pending: list[int] = []
+"""The signals that have arrived and are not handled yet."""
 
 _handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
-"""What handles a signal as soon as it need not wait any more."""
+"""The user's signal handlers, while signals are deferred."""
 
 
-class Waiting:
-    """A block in which signals wait. Outside of the main thread, which alone handles signals, it does nothing."""
+class DeferredSignals:
+    """A block in which signals are deferred. It does nothing outside the main thread, which handles all signals."""
 
     def __init__(self) -> None:
         self._is_outermost = False
@@ -34,7 +34,7 @@ class Waiting:
     def __enter__(self) -> None:
         if _handlers or not _is_main_thread():
             return
-        _hold()
+        _defer()
         self._is_outermost = True
 
     def __exit__(self, *exception: object) -> None:
@@ -42,26 +42,26 @@ class Waiting:
             _release()
 
 
-class NotWaiting:
-    """A part of such a block that may take long and has nothing to clean up: signals are handled at once."""
+class ImmediateSignals:
+    """A part of such a block that may take long and needs no clean-up: signals are handled at once."""
 
     def __init__(self) -> None:
-        self._was_waiting = False
+        self._were_deferred = False
 
     def __enter__(self) -> None:
         if _handlers and _is_main_thread():
-            self._was_waiting = True
+            self._were_deferred = True
             _release()
 
     def __exit__(self, *exception: object) -> None:
-        if self._was_waiting:
-            _hold()
+        if self._were_deferred:
+            _defer()
 
 
 def handle() -> None:
-    """Handle the signals that wait: what is raised goes through a call of torch, as torch's own errors do."""
-    while came and _handlers and _is_main_thread():
-        number = came.pop(0)
+    """Run the handlers of deferred signals. What they raise propagates from a torch call, as torch's own errors do."""
+    while pending and _handlers and _is_main_thread():
+        number = pending.pop(0)
         _handlers[number](number, sys._getframe(1))
 
 
@@ -69,21 +69,21 @@ def _is_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def _note(number: int, frame: FrameType | None) -> None:
+def _record(number: int, frame: FrameType | None) -> None:
     if _handlers:
-        came.append(number)
-    else:  # a debugger that was at work in a block has put this back since
+        pending.append(number)
+    else:  # a debugger that ran inside a block has reinstalled this handler afterwards
         signal.default_int_handler(number, frame)
 
 
-def _hold() -> None:
+def _defer() -> None:
     try:
         for number in _NUMBERS:
             handler = signal.getsignal(number)
             if callable(handler):
                 _handlers[number] = handler
-                signal.signal(number, _note)
-    except BaseException:  # a signal that came before the first was held
+                signal.signal(number, _record)
+    except BaseException:  # a signal that arrived before its handler was replaced
         _restore()
         raise
 
@@ -92,20 +92,20 @@ def _release() -> None:
     try:
         _restore()
     finally:
-        _restore()  # what a signal that came meanwhile left undone
+        _restore()  # again, in case a signal interrupted the first call
     _raise_all()
 
 
 def _raise_all() -> None:
-    if came:
+    if pending:
         try:
-            signal.raise_signal(came.pop(0))
+            signal.raise_signal(pending.pop(0))
         finally:
             _raise_all()
 
 
 def _restore() -> None:
     for number, handler in list(_handlers.items()):
-        if signal.getsignal(number) is _note:
+        if signal.getsignal(number) is _record:
             signal.signal(number, handler)
         _handlers.pop(number, None)

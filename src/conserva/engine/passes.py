@@ -1,4 +1,4 @@
-"""One forward pass under rules, and a gradient for each target."""
+"""One forward pass under rules, and one backward pass for each target."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Error, NotApplicable
-from . import checks, witness
+from . import checks, graph_check
 from .autograd_graph import is_linear, nodes_behind
 from .constants import Books, Unbatchable, joined_ledgers, owners_of, powers_of_two
 from .context import Propagation
-from .coverage import Meeting
+from .coverage import CoverageEntry
 from .forward import advice, forward
 from .graph_leaves import refuse_unknown_leaves
 from .inputs import Inputs, parameters_of
 from .ledger import Ledger
+from .logits_to_keep import keep_explained_logits
 from .memory import WHOLE, Keeper, Plan, leanest
-from .operations.gated import was_passed_by
+from .operations.gated import is_bypassed
 from .operations.tensors import in_float32
-from .positions import only_explained
 from .rules import RuleSet
 from .sample_rows import Batched
 from .sources import Sources
@@ -34,18 +34,18 @@ INPUTS, EMBEDDINGS = "inputs", "embeddings"
 EVERYWHERE = "*"
 
 TOLERANCE = 1e-3
-"""How much shares may differ that are the same but for rounding."""
+"""The relative difference between two computations of a share that is attributed to rounding."""
 
 LARGEST_GAP = 1e-3
-"""The largest gap under rules that close, relative to all entries of the ledger, that is put down to rounding."""
+"""The largest gap that is attributed to rounding, relative to the entries of a ledger that must close."""
 
 HALF_SCALES = (256.0, 1.0)
-"""Half precision loses gradients below 6e-8, so they travel scaled; one that overflows is tried as it is."""
+"""Scales of float16 gradients, in the order tried: unscaled ones below 6e-8 underflow, scaled ones may overflow."""
 
 
 @dataclass(frozen=True)
 class Relevance:
-    """How an output splits: relevance at every place asked for, the books, and what met which rule.
+    """The result of `conserva.relevance`: relevance at every requested site, the ledger, and the coverage of rules.
 
     Examples
     --------
@@ -58,30 +58,36 @@ class Relevance:
     output: Tensor
     """The explained number of each sample."""
     values: Mapping[str, Tensor]
-    """Place -> relevance of each element there, in float32 or wider."""
+    """Site -> relevance of each element there, in float32 or wider. A site is an input, "embeddings" or a module."""
     logits: Tensor | None
-    """A classifier's scores of every class, for each sample."""
+    """The logits of a classifier, samples x classes; None for other models."""
     ledger: Ledger[Tensor] | None
-    coverage: Sequence[Meeting]
+    coverage: Sequence[CoverageEntry]
     rules: RuleSet
     inputs: Collection[str] = ()
-    """The explained inputs. Ids that a model looks up in several tables have several places: `input_ids#2`."""
+    """The explained inputs. Ids that a model looks up several times have several sites: `input_ids#2`."""
     plan: str = WHOLE
-    """How what the gradient needs was kept, at its leanest: "whole", "recompute" or "offload"."""
+    """The memory plan that was used: "whole", "recompute" or "offload", whichever kept the least on the device."""
     modules: Mapping[str, Tensor] = field(default_factory=dict)
-    """Module -> what its constants got: the ledger's positions and biases, by the module that owns the parameter."""
+    """Module -> the relevance of its constants: the ledger's positions and biases, by the owner of the parameter."""
 
     def scores(self, place: str | None = None) -> Tensor:
-        """Return the relevance of each feature: the sum over the last axis, at the one place or at a named one."""
+        """Return the relevance of each feature: the sum over the last dimension.
+
+        Parameters
+        ----------
+        place
+            A key of `values`; None for the first.
+        """
         place = next(iter(self.values)) if place is None else place
         if place not in self.values:
-            raise Error(f"place={place!r} was not asked for: there is {', '.join(map(repr, self.values))}.")
+            raise Error(f"place={place!r} has no relevance here; available: {', '.join(map(repr, self.values))}.")
         again = [name for name in self.values if place in self.inputs and name.startswith(f"{place}#")]
         return torch.stack([self.values[name].sum(-1) for name in (place, *again)]).sum(0)
 
     @classmethod
     def side_by_side(cls, parts: Sequence[Relevance], batch_dim: int) -> Relevance:
-        """Put samples that were explained one at a time side by side."""
+        """Concatenate the results of samples that were explained one at a time."""
         first = parts[0]
         ledgers = [part.ledger for part in parts if part.ledger is not None]
         values = {name: torch.cat([part.values[name] for part in parts], batch_dim) for name in first.values}
@@ -99,55 +105,56 @@ class Relevance:
 
 @dataclass(frozen=True)
 class Pass:
-    """How to explain: with `call` and its targets it runs the model once and takes a gradient for each target."""
+    """How to explain. Called with inputs and targets, it runs one forward pass, and a backward pass for each target."""
 
     model: nn.Module
     modules: Mapping[str, nn.Module]
     rules: RuleSet
-    places: Sequence[str]
-    keep_books: bool
+    sites: Sequence[str]
+    """Where relevance is requested: "inputs", "embeddings", names and patterns of modules."""
+    keep_ledger: bool
     trusted: Collection[str]
     plan: Plan | None = None
-    """How memory is used; without a plan everything is kept as torch keeps it."""
+    """The memory plan; without one, torch saves all tensors as usual."""
 
     def __call__(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
         splits = self._run(call, targets)
         for split in splits:
             if split.closed is not None:
                 checks.require(split.closed, partial(_not_closed, split.relevance))
-            blame = partial(self._blame, call, targets, split.places, split.finite, split.dtype)
-            checks.require(split.finite.all(), blame)
+            not_finite = partial(self._not_finite, call, targets, split.sites, split.finite, split.dtype)
+            checks.require(split.finite.all(), not_finite)
         return [split.relevance for split in splits]
 
     def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
         features, samples = call.features(), call.samples()
-        inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
-        sources = Sources(self.modules, features, len(inside) < len(self.places), inside, call.candidates())
-        books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_books else None
+        inside = [site for site in self.sites if site not in (INPUTS, EMBEDDINGS)]
+        sources = Sources(self.modules, features, len(inside) < len(self.sites), inside, call.candidates())
+        books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_ledger else None
         kind = Propagation if books is None or samples == 1 else Batched
         context = kind(self.rules, books, sources)
         context.is_lean = self.plan is not None
         if self.plan is not None:
             context.keeper = Keeper(self.plan, device_of(self.model, call))
-        if EMBEDDINGS in self.places:
+        if EMBEDDINGS in self.sites:
             call = _report_states(self.model, call)
-        call, targets = only_explained(self.model, call.without_cache(self.model), targets)
+        call, targets = keep_explained_logits(self.model, call.without_cache(self.model), targets)
 
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = self._checked(call, targets, numbers, context)
         refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules)
         if books is not None and not self.rules.attention.freezes:
-            witness.cancel_inside_softmax(nodes, context, books)
-        embeddings = _embeddings(output) if EMBEDDINGS in self.places else {}
-        if any(map(was_passed_by, embeddings.values())):
-            # Which was not known before. What the first run kept must not lie beside what the second keeps.
+            graph_check.cancel_inside_softmax(nodes, context, books)
+        embeddings = _embeddings(output) if EMBEDDINGS in self.sites else {}
+        if any(map(is_bypassed, embeddings.values())):
+            # Known only after the run. Its saved tensors are freed before those of the second run are allocated.
             del context, sources, books, output, numbers, nodes, embeddings
             return replace(self, plan=None)._run(call, targets)
-        cut = sources.leaves if INPUTS in self.places or not embeddings else embeddings
+        cut = sources.leaves if INPUTS in self.sites or not embeddings else embeddings
         if books is not None and cut is embeddings:
             for x in cut.values():
                 books.cancel_inside(x)
-        shown = {**cut, **embeddings, **sources.passed}
+        shown = {**cut, **embeddings, **sources.module_outputs}
         last = len(numbers) - 1
         logits = classes_of(output, samples)
         return [self._split(context, number, logits, cut, shown, i < last) for i, number in enumerate(numbers)]
@@ -155,17 +162,17 @@ class Pass:
     def _checked(
         self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor], numbers: Any, context: Propagation
     ) -> list[Any]:
-        """Return the nodes of the graph. What is refused is looked for in a second pass, which names the module."""
+        """Check the graph and return its nodes. If a node is refused, a second pass finds the module that made it."""
         try:
-            return witness.check(self.model, numbers, context, self.trusted)
-        except witness.Refused:
+            return graph_check.check(self.model, numbers, context, self.trusted)
+        except graph_check.Refused:
             refuse_unknown_leaves(nodes_behind(numbers), cast(Sources, context.sources).leaves.values(), self.modules)
-            inside = [place for place in self.places if place not in (INPUTS, EMBEDDINGS)]
-            sources = Sources(self.modules, call.features(), len(inside) < len(self.places), inside, call.candidates())
-            search = Propagation(self.rules, Books(call.samples(), call.batch_dim), sources)
-            search.calls = {}
-            _, again = forward(self.model, call, sources, search, targets)
-            witness.check(self.model, again, search, self.trusted)
+            inside = [site for site in self.sites if site not in (INPUTS, EMBEDDINGS)]
+            sources = Sources(self.modules, call.features(), len(inside) < len(self.sites), inside, call.candidates())
+            recording = Propagation(self.rules, Books(call.samples(), call.batch_dim), sources)
+            recording.calls = {}
+            _, again = forward(self.model, call, sources, recording, targets)
+            graph_check.check(self.model, again, recording, self.trusted)
             raise
 
     def _split(
@@ -177,7 +184,7 @@ class Pass:
         shown: Mapping[str, Tensor],
         keep: bool,
     ) -> _Split:
-        """Take one gradient and make relevance and a ledger of it."""
+        """Take one gradient, and compute relevance and the ledger from it."""
         sources = cast(Sources, context.sources)
         check = context.books is not None and context.books.in_doubt
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
@@ -191,7 +198,7 @@ class Pass:
                 name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)
             }
-            values = {name: sources.placed(name, value) for name, value in values.items()}
+            values = {name: sources.in_input_shape(name, value) for name, value in values.items()}
             if scale != 1:
                 values = {name: value / scale for name, value in values.items()}
             finite = checks.all_finite(list(values.values()))
@@ -207,17 +214,17 @@ class Pass:
             ledger, modules = context.books.close(self.modules, output, carried.to(output), scale)
             if check:
                 self._check_samples(context, number, cut, [ledger.inputs, *modules.values()], scale, keep)
-        met, inputs = context.coverage.meetings(self.modules), sources.inputs
+        coverage, inputs = context.coverage.entries(self.modules), sources.inputs
         plan = WHOLE if context.keeper is None else context.keeper.leanest
-        found = Relevance(output, values, logits, ledger, met, self.rules, inputs, plan, modules)
-        return _Split(found, finite, number.dtype, self._closed(context, found, number))
+        relevance = Relevance(output, values, logits, ledger, coverage, self.rules, inputs, plan, modules)
+        return _Split(relevance, finite, number.dtype, self._closed(context, relevance, number))
 
-    def _closed(self, context: Propagation, found: Relevance, number: Tensor) -> Tensor | None:
-        """Return whether a ledger that must close does so, up to rounding; None where it need not.
+    def _closed(self, context: Propagation, relevance: Relevance, number: Tensor) -> Tensor | None:
+        """Return whether a ledger closes up to rounding; None where it need not.
 
-        A target may add a constant, or take a logarithm; and half precision rounds too much to tell.
+        It need not if the target adds a constant or takes a logarithm, nor in half precision, which rounds too much.
         """
-        ledger = found.ledger
+        ledger = relevance.ledger
         if ledger is None or not self.rules.closes or number.dtype not in (torch.float32, torch.float64):
             return None
         halves = (torch.float16, torch.bfloat16)
@@ -225,7 +232,7 @@ class Pass:
             return None
         if not all(map(is_linear, context.target_nodes)):
             return None
-        entries = (found.output, ledger.inputs, ledger.positions, ledger.biases)
+        entries = (relevance.output, ledger.inputs, ledger.positions, ledger.biases)
         size = torch.stack([entry.abs() for entry in entries]).sum(0)
         return (ledger.gap.abs() <= LARGEST_GAP * size).all()
 
@@ -238,19 +245,19 @@ class Pass:
         scale: float,
         keep: bool,
     ) -> None:
-        """Take the gradient again, each sample's times a factor of its own: every share must grow by its factor.
+        """Take the gradient again, multiplied by another factor for each sample: all its shares must scale by it.
 
-        Shapes may tell wrongly where the samples lie, and no shape tells that.
+        This verifies that the batch dimension of each tensor was inferred correctly from its shape.
         """
         books, sources = context.books, cast(Sources, context.sources)
         if books is None or (number.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return  # what is recorded was checked before
+            return  # a computation is checked before it is recorded as a CUDA graph
         once = torch.stack(list(found))
         factors = powers_of_two(len(number), once)
         weighted = (in_float32(number) * factors).sum() * scale
         grads = context.gradient(weighted, list(cut.values()), keep=keep)
         shares = [
-            _by_sample(sources.placed(name, in_float32(x.detach()) * in_float32(grad)), books)
+            _by_sample(sources.in_input_shape(name, in_float32(x.detach()) * in_float32(grad)), books)
             for (name, x), grad in zip(cut.items(), grads, strict=True)
             if grad is not None
         ]
@@ -261,55 +268,57 @@ class Pass:
         if bool((difference > TOLERANCE * (once * factors).abs().amax(1)).any()):
             raise Unbatchable
 
-    def _blame(self, call: Inputs, targets: Any, where: Sequence[str], finite: Tensor, dtype: torch.dtype) -> Error:
-        """Name the place nearest to the output at which the relevance is no longer finite."""
+    def _not_finite(
+        self, call: Inputs, targets: Any, sites: Sequence[str], finite: Tensor, dtype: torch.dtype
+    ) -> Error:
+        """Return the error for relevance that is not finite: it names the site nearest to the output."""
         search = Pass(self.model, self.modules, self.rules, [INPUTS, EVERYWHERE], False, self.trusted, self.plan)
         with untouched(self.model), torch.inference_mode(False), torch.enable_grad():
-            found = [(split.places, split.finite) for split in search._run(call, targets)]
-        bad = [
-            [place for place, passed in zip(places, flags.tolist(), strict=True) if not passed]
-            for places, flags in (*found, (where, finite))
+            flags = [(split.sites, split.finite) for split in search._run(call, targets)]
+        not_finite = [
+            [site for site, passed in zip(names, each.tolist(), strict=True) if not passed]
+            for names, each in (*flags, (sites, finite))
         ]
-        nearest = next(places[-1] for places in bad if places)  # the last in the forward pass
+        nearest = next(names[-1] for names in not_finite if names)  # the last in the forward pass
         return Error(
-            f"The relevance has nan or inf. On its way from the output it arises first at {nearest!r}.{advice(dtype)}"
+            f"The relevance has nan or inf. In the backward pass it first occurs at {nearest!r}.{advice(dtype)}"
         )
 
 
-def _not_closed(found: Relevance) -> Error:
-    gap = None if found.ledger is None else float(found.ledger.gap.abs().max())
+def _not_closed(result: Relevance) -> Error:
+    gap = None if result.ledger is None else float(result.ledger.gap.abs().max())
     return Error(
-        f"The ledger does not close under rules={found.rules.name!r}: the gap is {gap:.3g} for an output of "
-        f"{float(found.output.abs().max()):.3g}, so a call of the model was not understood. `conserva audit` says in "
-        "which module relevance is lost; rules that do not promise to close, such as 'ah+ln', give an answer."
+        f"The ledger does not close under rules={result.rules.name!r}: the gap is {gap:.3g} for an output of "
+        f"{float(result.output.abs().max()):.3g}, so an operation of the model is not handled correctly. `conserva "
+        "audit` shows the module where relevance is lost; rule sets whose ledger need not close, such as 'ah+ln', work."
     )
 
 
 class _Split(NamedTuple):
-    """What one gradient gave, and for each place whether it is finite."""
+    """The result of one gradient, and for each site whether its relevance is finite."""
 
     relevance: Relevance
     finite: Tensor
     dtype: torch.dtype
     closed: Tensor | None = None
-    """Whether the ledger closes, where it must."""
+    """Whether the ledger closes, if it must."""
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def sites(self) -> tuple[str, ...]:
         return tuple(self.relevance.values)
 
 
 def device_of(model: nn.Module, call: Inputs) -> torch.device:
-    """Return where the model computes: on the first GPU that holds a part of it, or where its first part lies."""
+    """Return the device that the model computes on: the first GPU with a parameter, or that of the first parameter."""
     given = next(iter(call.features().values())).device
-    first = next((one.device for one in model.parameters()), given)
+    first = next((parameter.device for parameter in model.parameters()), given)
     if first.type == "cuda" or not torch.cuda.is_available():
         return first
-    return next((one.device for one in model.parameters() if one.is_cuda), first)
+    return next((parameter.device for parameter in model.parameters() if parameter.is_cuda), first)
 
 
 def _by_sample(values: Tensor, books: Books) -> Tensor:
-    """Sum relevance over everything but the samples."""
+    """Sum relevance over all dimensions but that of the samples."""
     if books.samples == 1:
         return values.sum().reshape(1)
     if values.dim() <= books.batch_dim or values.shape[books.batch_dim] != books.samples:
@@ -318,26 +327,26 @@ def _by_sample(values: Tensor, books: Books) -> Tensor:
 
 
 def _embeddings(output: Any) -> dict[str, Tensor]:
-    """Return the first hidden states that a Hugging Face model reports: the output of its embedding blocks."""
-    found = {}
+    """Return the first hidden states in a Hugging Face model's output: those of its embedding blocks."""
+    embeddings = {}
     for part in ("", "encoder_", "decoder_"):
         states = getattr(output, f"{part}hidden_states", None)
         if states:
-            found[f"{part}{EMBEDDINGS}"] = states[0]
-    if not found or not all(isinstance(x, Tensor) and x.requires_grad for x in found.values()):
+            embeddings[f"{part}{EMBEDDINGS}"] = states[0]
+    if not embeddings or not all(isinstance(x, Tensor) and x.requires_grad for x in embeddings.values()):
         raise NotApplicable(
-            f"at='embeddings': {type(output).__name__} reports no hidden states that all depend on the inputs. Name "
-            "the module whose output it is."
+            f"at='embeddings': {type(output).__name__} has no hidden states that depend on the inputs. Pass the name "
+            "of the embedding module as at='...'."
         )
-    return found
+    return embeddings
 
 
 def _report_states(model: nn.Module, call: Inputs) -> Inputs:
-    """Return the call with the hidden states asked for, as Hugging Face models take it."""
+    """Return the call with `output_hidden_states=True`, an argument of Hugging Face models."""
     parameters = parameters_of(model).values()
-    if not any(one.name == "output_hidden_states" or one.kind is one.VAR_KEYWORD for one in parameters):
+    if not any(p.name == "output_hidden_states" or p.kind is p.VAR_KEYWORD for p in parameters):
         raise NotApplicable(
-            f"at='embeddings': {type(model).__name__} takes no output_hidden_states, as Hugging Face models do. Name "
-            "the module whose output it is."
+            f"at='embeddings': {type(model).__name__} does not take output_hidden_states, as Hugging Face models do. "
+            "Pass the name of the embedding module as at='...'."
         )
     return call.with_(output_hidden_states=True)

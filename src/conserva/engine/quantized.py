@@ -1,8 +1,8 @@
-"""Linear layers whose weights are packed into 8 or 4 bits: products that no rule sees, and that need none.
+"""Linear layers with weights packed into 8 or 4 bits, which need no rule.
 
 Such a layer unpacks its weights inside an autograd function of its own, which is linear in its input: its gradient is
-the product with the unpacked weights. Its bias is added inside too, where the ledger would miss it: so it is taken off
-again, out of sight, and added in sight.
+the product with the unpacked weights. Its bias is added inside too, where the ledger would miss it. So a hook subtracts
+the bias from the output outside the rules, and adds it again under the rules.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from ..errors import NotApplicable
 from .hooks import hooked
 
 PRODUCTS = {"bitsandbytes.": ("MatMul4Bit", "MatMul8bitLt", "MatMul8bitFp")}
-"""Where such functions come from, and their names."""
+"""Package prefix -> the names of its autograd functions that are products with packed weights."""
 
 
 def is_packed_product(function: type) -> bool:
-    """Return whether an autograd function is such a product."""
+    """Return whether an autograd function is a product with packed weights."""
     return any(function.__module__.startswith(home) and function.__name__ in names for home, names in PRODUCTS.items())
 
 
 def packed_biases(modules: Iterable[nn.Module]) -> dict[nn.Module, Tensor]:
     """Return the layers with packed weights that have a bias, and their biases."""
     if not any(home.rstrip(".") in sys.modules for home in PRODUCTS):
-        return {}  # which is known without a look at each
-    layers = (one for one in modules if isinstance(one, nn.Linear) and _is_packed(one))
+        return {}  # without a loop over all modules
+    layers = (module for module in modules if isinstance(module, nn.Linear) and _is_packed(module))
     return {layer: layer.bias for layer in layers if layer.bias is not None}
 
 
 @contextlib.contextmanager
-def biases_in_sight(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Let the biases of layers with packed weights be seen."""
+def explicit_biases(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Add the biases of layers with packed weights by a torch call that the rules intercept."""
 
-    def seen(layer: nn.Module, _: Any, output: Tensor) -> Tensor:
+    def add_explicitly(layer: nn.Module, _: Any, output: Tensor) -> Tensor:
         bias: Any = layer.bias
         if bias.is_meta:
             raise NotApplicable(
-                f"A layer with packed weights ({type(layer).__name__}) has its bias elsewhere: load the model onto "
-                "its devices as a whole, without offloading."
+                f"The bias of a layer with packed weights ({type(layer).__name__}) is offloaded: load the whole model "
+                "onto its devices, without offloading."
             )
-        # In half precision what is taken off and added again would come back rounded.
+        # In float32, because subtracting and adding the bias would round in half precision.
         wide = torch.promote_types(output.dtype, torch.float32)
         bias = bias.detach().to(wide)
         with torch._C.DisableTorchFunction():
@@ -54,10 +54,10 @@ def biases_in_sight(modules: Iterable[nn.Module]) -> Iterator[None]:
         total: Tensor = product + bias
         return total.to(output.dtype)
 
-    # Before all other hooks: those that change the output then change the bias, too.
-    with hooked(after=[(layer, seen) for layer in packed_biases(modules)], prepend=True):
+    # Before all other hooks, so that a hook which changes the output also changes the bias.
+    with hooked(after=[(layer, add_explicitly) for layer in packed_biases(modules)], prepend=True):
         yield
 
 
 def _is_packed(module: nn.Module) -> bool:
-    return any(one.__module__.startswith(home) for one in type(module).__mro__ for home in PRODUCTS)
+    return any(kind.__module__.startswith(home) for kind in type(module).__mro__ for home in PRODUCTS)

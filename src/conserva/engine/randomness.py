@@ -1,11 +1,11 @@
-"""Random numbers that a model draws: what differs from call to call has no explanation.
+"""Refusal of models whose output is random, and so has no explanation.
 
-Seen are the default generators of torch, on the CPU and on CUDA devices, Python's `random` and numpy's global
-generator, by their states before and after the forward pass, and generators that are passed on to torch as
-`generator=`. Not seen are generators of numpy's newer kind, `numpy.random.default_rng()`, and those of other libraries.
+Random draws are detected by comparing generator states before and after the forward pass: those of torch's default
+generators, on the CPU and on CUDA devices, of Python's `random` and of numpy's global generator; and by generators that
+are passed to torch as `generator=`. Not detected are `numpy.random.default_rng()` and generators of other libraries.
 
-A model may draw numbers and make no use of them, as some do that drop layers in training. So where one draws, it is run
-twice more, and refused only if the two answers differ.
+A model may draw numbers without using them, as some do that drop layers in training. So a model that draws is run twice
+more, and refused only if the two outputs differ.
 """
 
 from __future__ import annotations
@@ -25,60 +25,72 @@ from ..errors import Error
 from .coverage import calling_module
 
 _MERSENNE_TWISTER = 625 * 4
-"""The size of what numpy's global generator keeps, in bytes: 624 numbers, and which of them is next."""
+"""The size of the state of numpy's global generator in bytes: 624 words and a position."""
 
 
-class Draws:
-    """The states of all generators at one moment."""
+class GeneratorStates:
+    """A snapshot of the states of all generators."""
 
     def __init__(self, generators: Iterable[torch.Generator] = ()) -> None:
         self._generators = [torch.default_generator, *_on_devices(), *generators]
-        self._states = [_bytes(one) for one in self._generators]
+        self._states = [_bytes(generator) for generator in self._generators]
         self._python, self._numpy = random.getstate(), _numpy_state()
 
-    def has_moved(self) -> bool:
-        """Tell whether numbers were drawn since."""
-        return self.who_moved() != ""
+    def have_changed(self) -> bool:
+        """Return whether numbers were drawn since the snapshot."""
+        return self.which_changed() != ""
 
-    def who_moved(self) -> str:
-        """Return which generator numbers were drawn from since, if any."""
+    def which_changed(self) -> str:
+        """Return the library whose generator changed since the snapshot; "" if none did."""
         pairs = zip(self._generators, self._states, strict=True)
-        if any(_bytes(one) != state for one, state in pairs):
+        if any(_bytes(generator) != state for generator, state in pairs):
             return "torch"
         if random.getstate() != self._python:
             return "Python's random"
         return "numpy.random" if _numpy_state() != self._numpy else ""
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Put the generators back afterwards to where they are now."""
+    def restored(self) -> Iterator[None]:
+        """Restore the states of the snapshot at the end of the block."""
         numpy = np.random.get_state()
         try:
             yield
         finally:
-            for one, state in zip(self._generators, self._states, strict=True):
-                one.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+            for generator, state in zip(self._generators, self._states, strict=True):
+                generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
             random.setstate(self._python)
             np.random.set_state(numpy)
 
 
-def draws_now() -> Draws | None:
-    """Return the states of all generators; nothing while a CUDA graph is captured, when they cannot be read."""
+def generator_states() -> GeneratorStates | None:
+    """Return a snapshot of all generators; None while a CUDA graph is captured, when their states cannot be read."""
     capturing = _has_cuda() and torch.cuda.is_current_stream_capturing()
-    return None if capturing else Draws()
+    return None if capturing else GeneratorStates()
 
 
 def refuse_random(
     model: nn.Module,
-    before: Draws | None,
+    before: GeneratorStates | None,
     generators: Iterable[torch.Generator],
     answer: Callable[[], Iterable[Tensor]],
 ) -> None:
-    """Raise if a model drew random numbers since `before`, or from these generators, and its answers differ for it."""
+    """Raise if a model drew random numbers and its output depends on them.
+
+    Parameters
+    ----------
+    model
+        The model.
+    before
+        The generators before its forward pass; None to skip the check.
+    generators
+        Generators that were passed to torch calls of the model.
+    answer
+        Runs the model again and returns the explained numbers.
+    """
     generators = list(generators)
-    if before is None or not (generators or before.has_moved()):
+    if before is None or not (generators or before.have_changed()):
         return
-    with Draws(generators).kept(), torch.no_grad():
+    with GeneratorStates(generators).restored(), torch.no_grad():
         first, watch = list(answer()), _Watch(generators)
         with watch:
             second = list(answer())
@@ -87,37 +99,37 @@ def refuse_random(
     names = {module: name for name, module in model.named_modules()}
     where = names.get(watch.module) if watch.module is not None else None
     raise Error(
-        f"The model gives another answer each time it is called: {watch.call or 'numbers'} "
-        f"draws at random{f' in module {where!r}' if where else ''}. Call model.eval() if it is being trained; where "
-        "the numbers are an argument of the model, as noise= is of ViTMAE's, pass them."
+        f"The model's output is random: {watch.call or 'a call'} draws random numbers"
+        f"{f' in module {where!r}' if where else ''}. Call model.eval() if the model is in training mode; if the "
+        "random numbers are an argument of the model, such as noise= of ViTMAE, pass them."
     )
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the first call that moves a generator, and the module that made it."""
+    """Records the first call that draws a random number, and the module that made it."""
 
     def __init__(self, generators: Iterable[torch.Generator]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.call, self.module = "", None  # type: tuple[str, nn.Module | None]
         self._generators = list(generators)
-        self._before = Draws(self._generators)
+        self._before = GeneratorStates(self._generators)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
-        outside = "" if self.call else self._before.who_moved()
+        outside = "" if self.call else self._before.which_changed()
         if outside:
             self.call, self.module = outside, calling_module()
         out = func(*args, **(kwargs or {}))
-        if not self.call and self._before.has_moved():
+        if not self.call and self._before.have_changed():
             self.call, self.module = str(func), calling_module()
         return out
 
     def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
-        self.call = self.call or self._before.who_moved()
+        self.call = self.call or self._before.which_changed()
 
 
 def _bytes(generator: torch.Generator) -> bytes:
-    """Return the state of a generator, which is on the host for every device: no device is waited for."""
+    """Return the state of a generator. It is on the host for every device, so this does not synchronise."""
     state = generator.get_state()
     return ctypes.string_at(state.data_ptr(), state.numel())
 

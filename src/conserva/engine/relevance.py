@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Error
-from . import census, checks
+from . import checks, module_tree
 from .constants import Unbatchable
 from .context import Propagation, as_rule_set
 from .inputs import Inputs
@@ -140,8 +140,8 @@ def explained(
     """Do what `relevance` does, by `replay` where it is given."""
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is not a torch.nn.Module.")
-    modules = census.modules_of(model)
-    census.refuse_sealed(modules)
+    modules = module_tree.modules_of(model)
+    module_tree.refuse_opaque_modules(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
     wanted = [plain(one) for one in ([target] if targets is None else targets)]
     if not wanted:

@@ -1,7 +1,7 @@
-"""Whether samples still lie one after the other along the first axis, as far as the calls of a model tell.
+"""Detection of calls that may move samples away from dimension 0.
 
-Calls that are known to leave rows where they are keep that up. After any other the books still say where the samples
-lie, by shapes, but that is then checked: see `Books.in_doubt`.
+As long as all calls keep the rows of every sample in place, the ledger knows where each sample is. After any other call
+it infers that from shapes, and verifies it with a second gradient: see `Books.in_doubt`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from .context import Propagation
-from .operations.notes import Notes
+from .operations.tensor_attributes import TensorAttributes
 from .operations.tensors import live
 
 
 class Batched(Propagation):
-    """A rule set at work on several samples, whose place in every tensor is followed."""
+    """The context for several samples: it watches for calls that may move samples away from dimension 0."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -27,22 +27,30 @@ class Batched(Propagation):
         if (
             self.books is not None
             and self.books.follows_rows
-            and not keeps_rows(self.notes, func, args, kwargs or {}, out)
+            and not keeps_rows(self.attributes, func, args, kwargs or {}, out)
         ):
             self.books.in_doubt = True
         return out
 
 
 def keeps_rows(
-    notes: Notes, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
+    attributes: TensorAttributes, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
 ) -> bool:
-    """Tell whether a call surely left the rows of every sample where they were."""
+    """Return whether a call is known to keep the rows of every sample in place.
+
+    Parameters
+    ----------
+    attributes
+        Where attributes of tensors are registered.
+    function, args, kwargs, out
+        The torch call and its result.
+    """
     name = _name(function)
-    if name in _SAFE:  # as most calls are
+    if name in _SAFE:  # most calls
         return True
     if name == "arange":
         if isinstance(out, Tensor) and len(args) == 1:
-            notes.put(out, "conserva_counts", True)  # `x[torch.arange(len(x)), i]` picks one of each sample
+            attributes.set(out, "conserva_counts", True)  # `x[torch.arange(len(x)), i]` selects one row of each sample
         return True
     given = [x for x in _flat((*args, *kwargs.values()) if kwargs else args) if type(x) is Tensor and x.requires_grad]
     outs = [out] if type(out) is Tensor else _flat(out) if isinstance(out, (list, tuple)) else []
@@ -72,20 +80,20 @@ def keeps_rows(
 
 @functools.lru_cache(maxsize=1024)
 def _name(function: Callable[..., Any]) -> str:
-    """Return the name of a call, without the mark of one that works in place."""
+    """Return the name of a call, without the underscore of in-place calls."""
     name = str(getattr(function, "__name__", "")).split(".")[0]  # aten overloads are called "add.Tensor"
     return name if name.startswith("__") else name.rstrip("_")
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+    flat: list[Any] = []
     for x in values:
-        found.extend(_flat(x) if isinstance(x, (list, tuple)) else (x,))
-    return found
+        flat.extend(_flat(x) if isinstance(x, (list, tuple)) else (x,))
+    return flat
 
 
 def _along_another_axis(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], axes: int) -> bool:
-    """Tell whether a call that works along one or more axes leaves the first alone."""
+    """Return whether a call that works along some dimensions leaves dimension 0 alone."""
     given = [kwargs[key] for key in ("dim", "dims", "axis") if key in kwargs]
     at = _ALONG_AXIS[name]
     along = given[0] if given else args[at] if len(args) > at else _DEFAULT.get(name)
@@ -121,7 +129,7 @@ _RESHAPING = _words(
     """view reshape flatten unflatten view_as reshape_as contiguous clone to type type_as float double half bfloat16
     detach unsqueeze squeeze alias"""
 )
-"""Calls that keep the order in which numbers are counted."""
+"""Calls that keep the elements in row-major order."""
 _SAFE = _HARMLESS | _RESHAPING
 _ELEMENTWISE = _words(
     """add __add__ __radd__ __iadd__ sub subtract __sub__ __rsub__ __isub__ rsub mul multiply __mul__ __rmul__ __imul__
@@ -147,5 +155,5 @@ _ALONG_AXIS = {
     ),
     **dict.fromkeys(_words("split chunk split_with_sizes roll"), 2),
 }
-"""Calls that work along an axis, and which of their arguments tells which."""
+"""Calls that work along a dimension -> the position of their argument `dim`."""
 _DEFAULT = dict.fromkeys(_words("unbind cat concat concatenate stack split chunk split_with_sizes"), 0)

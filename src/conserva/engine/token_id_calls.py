@@ -1,4 +1,4 @@
-"""What torch calls do with the integers they are given: their names, by kind."""
+"""Names of torch calls, by what they do with integer tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVES = _words(
     masked_select diagonal diag_embed rot90 detach alias as_strided broadcast_to atleast_1d atleast_2d adjoint
     unsafe_chunk unsafe_split hsplit vsplit data pin_memory narrow_copy tril_indices __iter__ __reversed__"""
 )
-"""Calls whose result holds elements of their first argument, or of a table of integers that ids are an index into."""
+"""Calls whose result consists of elements of their first argument, or of an integer table indexed by ids."""
 
 RESHAPED_IN_PLACE = _words("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_ detach_ as_strided_")
 
@@ -46,10 +46,10 @@ _OUT_OF_PLACE_JOINS = {
 
 JOINS: dict[str, tuple[int, ...]] = {
     **_OUT_OF_PLACE_JOINS,
-    **{f"{name}_": places for name, places in _OUT_OF_PLACE_JOINS.items()},
+    **{f"{name}_": positions for name, positions in _OUT_OF_PLACE_JOINS.items()},
     "__setitem__": (0, 2),
 }
-"""Calls that put elements beside or in the place of other elements, and which of their arguments hold elements."""
+"""Calls that combine elements of several arguments -> the positions of these arguments."""
 
 ELEMENTWISE = _words(
     """add sub subtract rsub mul multiply remainder fmod mod floor_divide floordiv div divide clamp clamp_min clamp_max
@@ -57,6 +57,6 @@ ELEMENTWISE = _words(
     rshift bitwise_right_shift neg negative abs absolute square pow positive sign radd rmul rfloordiv rmod rand ror rxor
     nan_to_num"""
 )
-"""Arithmetic that makes another number of each element: with constants, a matter of that element alone."""
+"""Elementwise arithmetic: with constants, each element of the result depends on one element of the ids."""
 
 FRESH = _words("zeros_like ones_like full_like empty_like rand_like randn_like randint_like numel size")

@@ -1,9 +1,9 @@
-"""Token ids on their way through a model: for each element, the element of the input that it is.
+"""Tracking of token ids through a model: for each element, the element of the input that it comes from.
 
-The integer arguments of a call are handed to the model as `Ids`, a tensor subclass that carries a shadow: a tensor of
-the same shape with the number of the input's element that each of its own elements came from, or -1 for a constant.
-Torch calls `Ids.__torch_function__` wherever one is among the arguments; calls that move elements are made on the
-shadow as well. So ids that a model shifts, flattens, pads or repeats are known when they are looked up in a table.
+The integer arguments of a call are passed to the model as `Ids`, a tensor subclass with a shadow: a tensor of the same
+shape that holds, for each element, the number of the input element that it comes from, or -1 for a constant. Torch
+calls `Ids.__torch_function__` if one is among the arguments; calls that move elements are repeated on the shadow. So
+ids that a model shifts, flattens, pads or repeats can be matched with the input when they are looked up in a table.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from .token_id_calls import (
 )
 
 CONSTANT = -1
-"""What stands in a shadow for an element that is not one of an input's."""
+"""The entry of a shadow for an element that does not come from an input."""
 
 
 @dataclass(eq=False)
 class Origin:
-    """What is known of all elements that share a storage."""
+    """Where the elements of a storage come from, shared by all `Ids` on that storage."""
 
     inputs: Inputs
     names: set[str]
     """The inputs that they may come from."""
     mixed: bool = False
-    """Whether there may be constants among them."""
+    """Whether some may be constants."""
     changed: str = ""
-    """The call that made other numbers of them: which element each came from is not known any more."""
+    """The call after which it is unknown which input element each element comes from; "" if it is known."""
 
     def joined(self, others: Iterable[Origin], mixed: bool) -> Origin:
-        """Return what is known of elements from several tensors."""
+        """Return the origin of a tensor that combines elements of several tensors."""
         every = [self, *others]
-        changed = next((one.changed for one in every if one.changed), "")
-        return Origin(self.inputs, set().union(*(one.names for one in every)), mixed, changed)
+        changed = next((origin.changed for origin in every if origin.changed), "")
+        return Origin(self.inputs, set().union(*(origin.names for origin in every)), mixed, changed)
 
 
 class Ids(Tensor):
-    """Integers that come from a model's inputs."""
+    """An integer tensor that comes from a model's inputs."""
 
     conserva_shadow: Tensor | None
     conserva_origin: Origin
     conserva_one_hot: Ids
-    """The ids that these are one-hot vectors of, which may be floating-point numbers."""
+    """If this tensor holds one-hot vectors, possibly of a floating-point dtype: the ids that they encode."""
 
     @classmethod
     def __torch_function__(
@@ -68,7 +68,7 @@ class Ids(Tensor):
 
 
 def made(x: Tensor, shadow: Tensor | None, origin: Origin) -> Ids:
-    """Return the same integers as `Ids`."""
+    """Return a tensor as `Ids` with a shadow and an origin."""
     with torch._C.DisableTorchFunction():
         ids = x.as_subclass(Ids)
     ids.conserva_shadow, ids.conserva_origin = shadow, origin
@@ -77,7 +77,7 @@ def made(x: Tensor, shadow: Tensor | None, origin: Origin) -> Ids:
 
 
 def plain(x: Any) -> Any:
-    """Return an argument of a call with ordinary tensors in place of `Ids`."""
+    """Return an argument of a call with `Ids` replaced by ordinary tensors."""
     if type(x) is Ids:
         with torch._C.DisableTorchFunction():
             return x.as_subclass(Tensor)
@@ -90,29 +90,29 @@ def ids_in(x: Any) -> list[Ids]:
     """Return the `Ids` among some arguments."""
     if type(x) is Ids:
         return [x]
-    return [one for part in x for one in ids_in(part)] if type(x) in (list, tuple) else []
+    return [ids for part in x for ids in ids_in(part)] if type(x) in (list, tuple) else []
 
 
 @dataclass(eq=False)
 class Inputs:
-    """The integer tensors that a model is called with, their elements numbered one after the other."""
+    """The integer arguments of a call of a model, with their elements numbered consecutively."""
 
     given: Mapping[str, Tensor]
     made: list[weakref.ref[Ids]] = field(default_factory=list)
     _shadows: dict[str, Tensor] = field(default_factory=dict)
 
     def opened(self) -> dict[str, Tensor]:
-        """Return the tensors as `Ids`, where they have a storage of their own: sparse and nested ones have none."""
+        """Return the tensors as `Ids`, except sparse and nested tensors, which have no storage."""
         plain = {name: x for name, x in self.given.items() if x.layout is torch.strided and not x.is_nested}
         return {name: made(x, None, Origin(self, {name})) for name, x in plain.items()}
 
     def start(self, name: str) -> int:
         """Return the number of a tensor's first element."""
         before = list(self.given)[: list(self.given).index(name)]
-        return sum(self.given[one].numel() for one in before)
+        return sum(self.given[other].numel() for other in before)
 
     def shadow(self, ids: Ids) -> Tensor:
-        """Return the shadow of ids that are known: that of an input as it was given is made when it is asked for."""
+        """Return the shadow of ids whose origin is known. The shadow of an unchanged input is created lazily."""
         if ids.conserva_shadow is None:
             (name,) = ids.conserva_origin.names
             if name not in self._shadows:
@@ -120,7 +120,7 @@ class Inputs:
                 with torch._C.DisableTorchFunction():
                     start = self.start(name)
                     numbers = torch.arange(start, start + x.numel(), device=x.device).view(x.shape)
-                    # Laid out as the input is: a view of the one is then a view of the other.
+                    # With the strides of the input, so that each view of the input has a matching view of the shadow.
                     self._shadows[name] = (
                         numbers if x.is_contiguous() else torch.empty_like(x, dtype=torch.int64).copy_(numbers)
                     )
@@ -128,7 +128,7 @@ class Inputs:
         return ids.conserva_shadow
 
     def is_whole(self, ids: Ids) -> bool:
-        """Tell whether these are an input's ids in their own order, none left out."""
+        """Return whether ids are all elements of one input, in their order."""
         origin = ids.conserva_origin
         if len(origin.names) != 1 or origin.mixed or origin.changed:
             return False
@@ -145,7 +145,7 @@ class Inputs:
         )
 
     def close(self) -> None:
-        """Turn every `Ids` that is still held somewhere, by the model or in its output, into an ordinary tensor."""
+        """Turn every `Ids` that is still referenced, by the model or its output, into an ordinary tensor."""
         for reference in self.made:
             ids = reference()
             if ids is not None:
@@ -156,8 +156,8 @@ class Inputs:
 
 
 def follow(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Make a call that has `Ids` among its arguments; return what it returns, known as `Ids` where it is."""
-    with torch._C.DisableTorchFunction():  # also where a context is at work: this is not a call of the model's
+    """Make a call that has `Ids` among its arguments; integer results that come from inputs are returned as `Ids`."""
+    with torch._C.DisableTorchFunction():  # calls on shadows must not be intercepted by rules
         out = func(*plain(args), **{name: plain(x) for name, x in kwargs.items()})
         name = getattr(func, "__name__", "")
         if _works_in_place(name):
@@ -165,11 +165,11 @@ def follow(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
             return None if out is None else args[0]
         if isinstance(out, Tensor):
             return _known(func, name, args, kwargs, out)
-        if isinstance(out, (tuple, list)) and any(isinstance(one, Tensor) for one in out):
+        if isinstance(out, (tuple, list)) and any(isinstance(part, Tensor) for part in out):
             if name in MOVES:
                 return type(out)(_moved(func, args, kwargs, out))
-            parts = [_changed(name, args, kwargs, one) if isinstance(one, Tensor) else one for one in out]
-            return type(out)(parts)  # also torch's own named tuples, of sort and topk
+            parts = [_changed(name, args, kwargs, part) if isinstance(part, Tensor) else part for part in out]
+            return type(out)(parts)  # torch's named tuples, as of sort and topk, take a sequence as well
         return out
 
 
@@ -183,10 +183,10 @@ def _known(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, 
             return one_hot
     if not _can_be_ids(out) or name in FRESH or name.startswith("new_"):
         return out
-    for one in given:
-        if out is one or _is_same(out, one):
-            return one  # as `contiguous` and `to` do where there is nothing to change
-    if any(one.conserva_origin.changed for one in given):
+    for ids in given:
+        if out is ids or _is_same(out, ids):
+            return ids  # `contiguous` and `to` return their argument if there is nothing to change
+    if any(ids.conserva_origin.changed for ids in given):
         return _changed(name, args, kwargs, out)
     if name in CASTS:
         return made(out, given[0].conserva_origin.inputs.shadow(given[0]).to(out.device, copy=True), _own(given[0]))
@@ -200,21 +200,21 @@ def _known(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, 
 
 
 def _own(ids: Ids) -> Origin:
-    """Return what is known of a copy of ids."""
+    """Return the origin of a copy of ids, independent of the original's."""
     return ids.conserva_origin.joined([], ids.conserva_origin.mixed)
 
 
 def _changed(name: str, args: Any, kwargs: Mapping[str, Any], out: Tensor) -> Tensor:
     if not _can_be_ids(out):
         return out
-    first, *rest = (one.conserva_origin for one in ids_in([*args, *kwargs.values()]))
+    first, *rest = (ids.conserva_origin for ids in ids_in([*args, *kwargs.values()]))
     origin = first.joined(rest, True)
     origin.changed = origin.changed or name.strip("_")
     return made(out, None, origin)
 
 
 def _moved(func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], outs: Iterable[Any]) -> list[Any]:
-    """Return the results of a call that moves the elements of its first argument."""
+    """Return the results of a call that moves elements of its first argument, as `Ids`."""
     source = args[0] if args else next(iter(kwargs.values()))
     if type(source) is not Ids:
         return _mapped(args, kwargs, outs)
@@ -223,10 +223,10 @@ def _moved(func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], outs:
     shadow = source.conserva_origin.inputs.shadow(source)
     rest = {name: plain(x) for name, x in kwargs.items() if x is not source}
     if args:
-        found = func(shadow, *plain(args[1:]), **rest)
+        moved = func(shadow, *plain(args[1:]), **rest)
     else:
-        found = func(**{name: shadow if x is source else rest[name] for name, x in kwargs.items()})
-    shadows = [found] if isinstance(found, Tensor) else list(found)
+        moved = func(**{name: shadow if x is source else rest[name] for name, x in kwargs.items()})
+    shadows = [moved] if isinstance(moved, Tensor) else list(moved)
     results: list[Any] = []
     for out, own in zip(outs, shadows, strict=True):
         shares = out.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
@@ -235,36 +235,36 @@ def _moved(func: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], outs:
 
 
 def _mapped(args: Any, kwargs: Mapping[str, Any], outs: Iterable[Any]) -> list[Any]:
-    """Return what a table of integers, indexed by ids, makes of them: other integers for the same elements."""
-    found = ids_in([*args, *kwargs.values()])
+    """Return the results of indexing an integer table by ids: other integers that come from the same elements."""
+    given = ids_in([*args, *kwargs.values()])
     results = []
     for out in outs:
         shadow = None
-        if len(found) == 1 and not found[0].conserva_origin.changed:
-            shadow = _spread(found[0].conserva_origin.inputs.shadow(found[0]), out.shape)
-        results.append(_changed("index", args, kwargs, out) if shadow is None else made(out, shadow, _own(found[0])))
+        if len(given) == 1 and not given[0].conserva_origin.changed:
+            shadow = _spread(given[0].conserva_origin.inputs.shadow(given[0]), out.shape)
+        results.append(_changed("index", args, kwargs, out) if shadow is None else made(out, shadow, _own(given[0])))
     return results
 
 
 def _spread(shadow: Tensor, shape: torch.Size) -> Tensor | None:
-    """Return a shadow for rows: `shape` must begin as the shadow's does."""
+    """Return a shadow expanded to `shape`, which must begin with the shape of the shadow; None if it does not."""
     if shape[: shadow.dim()] != shadow.shape:
         return None
     return shadow.view(*shadow.shape, *[1] * (len(shape) - shadow.dim())).expand(shape).contiguous()
 
 
 def _elementwise(name: str, args: Any, kwargs: Mapping[str, Any], out: Tensor) -> Tensor:
-    """Return the result of arithmetic with constants: other numbers for the same elements."""
+    """Return the result of arithmetic with constants: other integers that come from the same elements."""
     given = ids_in([*args, *kwargs.values()])
     first = given[0]
-    if any(one is not first for one in given[1:]):
+    if any(other is not first for other in given[1:]):
         return _changed(name, args, kwargs, out)
     shadow = first.conserva_origin.inputs.shadow(first).expand(out.shape).clone()
     return made(out, shadow, _own(first))
 
 
 def _values(x: Any) -> Any:
-    """Return the shadow of what a call puts beside ids: constants but for `Ids`."""
+    """Return the shadow of an argument of a call that combines elements: constants, except for `Ids`."""
     if type(x) is Ids:
         return x.conserva_origin.inputs.shadow(x)
     if isinstance(x, Tensor):
@@ -273,8 +273,8 @@ def _values(x: Any) -> Any:
 
 
 def _on_shadows(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """Make a call that joins values, on their shadows."""
-    places: tuple[int, ...] = (1, 2) if func is torch.where else (0, 2) if name == "where" else JOINS[name]
+    """Make a call that combines elements of several arguments, on their shadows."""
+    positions: tuple[int, ...] = (1, 2) if func is torch.where else (0, 2) if name == "where" else JOINS[name]
     if name == "pad":
         mode = kwargs.get("mode", args[2] if len(args) > 2 else "constant")
         value = {"value": CONSTANT} if mode == "constant" else {}
@@ -282,21 +282,21 @@ def _on_shadows(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[
         return func(_values(args[0] if args else kwargs["input"]), *args[1:3], **{**named, **value})
     if name == "zero_":
         return args[0].conserva_shadow.fill_(CONSTANT)
-    found = [_values(x) if i in places else plain(x) for i, x in enumerate(args)]
-    return func(*found, **{key: _values(x) if key in VALUE_NAMES else plain(x) for key, x in kwargs.items()})
+    shadows = [_values(x) if i in positions else plain(x) for i, x in enumerate(args)]
+    return func(*shadows, **{key: _values(x) if key in VALUE_NAMES else plain(x) for key, x in kwargs.items()})
 
 
 def _joined(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, Any], out: Tensor) -> Tensor:
-    first, *rest = (one.conserva_origin for one in ids_in([*args, *kwargs.values()]))
-    mixed = first.mixed or any(one.mixed for one in rest)
+    first, *rest = (ids.conserva_origin for ids in ids_in([*args, *kwargs.values()]))
+    mixed = first.mixed or any(origin.mixed for origin in rest)
     every: Any = args[0] if args else kwargs.get("tensors")
-    if name not in CONCATENATIONS or not all(type(one) is Ids for one in every):
+    if name not in CONCATENATIONS or not all(type(x) is Ids for x in every):
         mixed = True
     return made(out, _on_shadows(func, name, args, kwargs), first.joined(rest, mixed))
 
 
 def _write(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
-    """Keep the shadow of what a call changed in place."""
+    """Update the shadow and the origin of a tensor that a call changed in place."""
     target = args[0] if args else kwargs["input"]
     given = ids_in([*args[1:], *kwargs.values()])
     if not _can_be_ids(target):
@@ -306,22 +306,22 @@ def _write(func: Callable[..., Any], name: str, args: Any, kwargs: Mapping[str, 
             return
         _adopt(target, given[0].conserva_origin.inputs)
     origin = target.conserva_origin
-    known = name in JOINS and not any(one.conserva_origin.changed for one in given) and not origin.changed
+    known = name in JOINS and not any(ids.conserva_origin.changed for ids in given) and not origin.changed
     known = known and not kwargs.get("accumulate") and "reduce" not in kwargs and len(args) < 5
     if name in RESHAPED_IN_PLACE and not origin.changed:
         func(origin.inputs.shadow(target), *plain(args[1:]), **kwargs)
     elif known:
         origin.inputs.shadow(target)
         _on_shadows(func, name, args, kwargs)
-        origin.names.update(*(one.conserva_origin.names for one in given))
+        origin.names.update(*(ids.conserva_origin.names for ids in given))
         origin.mixed = True
     elif (name.strip("_") not in ELEMENTWISE and name.strip("_").removeprefix("i") not in ELEMENTWISE) or given:
-        origin.names.update(*(one.conserva_origin.names for one in given))
+        origin.names.update(*(ids.conserva_origin.names for ids in given))
         origin.changed = origin.changed or name.strip("_")
 
 
 def _holds_values(name: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether a call writes ids, rather than writing where they say."""
+    """Return whether a call writes ids as values, rather than using them as an index."""
     if name not in JOINS:
         return True
     values = [x for i, x in enumerate(args) if i in JOINS[name]]
@@ -329,20 +329,20 @@ def _holds_values(name: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 def _adopt(x: Tensor, inputs: Inputs) -> None:
-    """Turn an ordinary tensor into `Ids`, so far of constants; and with a view what it is a view of."""
+    """Turn an ordinary tensor into `Ids` of constants; for a view, its base too."""
     base = x if x._base is None else x._base
     origin = getattr(base, "conserva_origin", None) or Origin(inputs, set(), mixed=True)
     shadow = getattr(base, "conserva_shadow", None)
     if shadow is None:
         shadow = torch.full_like(base, CONSTANT, dtype=torch.int64)
-    for one in (base,) if base is x else (base, x):
-        if type(one) is Ids:
+    for tensor in (base,) if base is x else (base, x):
+        if type(tensor) is Ids:
             continue
-        one.__class__ = Ids
+        tensor.__class__ = Ids
         start = x.storage_offset() - base.storage_offset()
-        own = shadow if one is base else shadow.as_strided(x.shape, x.stride(), start)
-        one.conserva_shadow, one.conserva_origin = own, origin  # type: ignore[attr-defined]
-        inputs.made.append(weakref.ref(one))  # type: ignore[arg-type]
+        own = shadow if tensor is base else shadow.as_strided(x.shape, x.stride(), start)
+        tensor.conserva_shadow, tensor.conserva_origin = own, origin  # type: ignore[attr-defined]
+        inputs.made.append(weakref.ref(tensor))  # type: ignore[arg-type]
 
 
 def _can_be_ids(x: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers on their way between a device and the host, while the device works on."""
+"""Asynchronous copies between the host and a device."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .operations.remembered import is_recording
+from .operations.mask_history import is_recording
 
 
 def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """Return whole numbers of the host as a tensor on a device, without waiting for it.
+    """Return integers as a tensor on a device, without synchronising.
 
-    A recording would read the host's memory again in every replay, long after it is gone: there they are written down.
+    A CUDA graph would copy from the host's memory in every replay, after it was freed: there each integer is the
+    constant of a fill kernel.
     """
     if is_recording():
-        return torch.stack([torch.full((), one, device=device) for one in numbers])
+        return torch.stack([torch.full((), number, device=device) for number in numbers])
     return torch.tensor(numbers).to(device, non_blocking=True)
 
 
 class Transfer:
-    """Tensors that are being copied to the host. The copy stands in the device's queue before all that comes later."""
+    """Tensors that are being copied to the host, asynchronously, on the current stream."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._shapes = [(x.shape, x.dtype) for x in tensors]
@@ -30,16 +31,16 @@ class Transfer:
         self._packed = torch.cat([x.detach().reshape(-1).to(device, wide) for x in tensors])
         self._arrived: torch.cuda.Event | None = None
         if device.type == "cuda":
-            # Only a copy to page-locked memory lets the host go on meanwhile.
+            # Only copies to pinned memory are asynchronous.
             try:
                 host = torch.empty(self._packed.shape, dtype=wide, pin_memory=True)
             except RuntimeError:
-                return  # none to be had: `read` will copy
+                return  # not available: `read` will copy
             self._packed = host.copy_(self._packed, non_blocking=True)
             self._arrived = torch.cuda.current_stream(device).record_event()
 
     def read(self) -> list[Tensor]:
-        """Wait for the copy, and return the tensors on the host as they were."""
+        """Wait for the copy, and return the tensors on the host."""
         if self._arrived is not None:
             self._arrived.synchronize()
         values = self._packed.cpu()

@@ -1,8 +1,8 @@
-"""A model as it was: after an answer, after an error, after an interrupt.
+"""Restoring a model after an explanation, an error or an interrupt.
 
-Transformers installs hooks of its own the first time that a model is asked for its hidden states, or for its attention
-maps, and leaves them there; a model that has them cannot be pickled. They are removed again, unless they were there
-before or another thread is asking the same model just now.
+Transformers installs hooks the first time that a model is called with `output_hidden_states` or `output_attentions`,
+and leaves them installed; a model that has them cannot be pickled. They are removed again, unless they were installed
+before or another thread is running such a call of the same model.
 """
 
 from __future__ import annotations
@@ -17,35 +17,40 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from .census import modules_of
-from .interrupts import Waiting
-from .operations.notes import erased
+from .interrupts import DeferredSignals
+from .module_tree import modules_of
+from .operations.tensor_attributes import attributes_removed
 
 _CAPTURING = "transformers.utils.output_capturing"
 _MARK = "_output_capturing_hooks_installed"
-"""The attribute by which transformers knows a model that has its hooks."""
+"""The attribute by which transformers marks a model that has its hooks."""
 
 
 @contextlib.contextmanager
 def untouched(model: nn.Module, modules: Mapping[str, nn.Module] | None = None) -> Iterator[None]:
-    """Leave nothing behind on a model, or on the tensors that it keeps; an interrupt waits for a torch call to end.
+    """Remove all hooks and attributes that were set inside the block from a model and its tensors; defer signals.
 
-    `modules` are the model's modules by name, if the caller has them.
+    Parameters
+    ----------
+    model
+        The model.
+    modules
+        Its modules by name, if the caller has them.
     """
-    with Waiting(), erased(), _without_capturing_hooks(model, modules):
+    with DeferredSignals(), attributes_removed(), _without_capturing_hooks(model, modules):
         yield
 
 
 @dataclass
-class _Asked:
-    """A model without transformers' hooks that is being asked here."""
+class _Use:
+    """The use of a model by explanations, of a model that had no hooks of transformers before."""
 
     first: int
-    """The number from which on hooks are new."""
+    """The id of the first hook that was installed since."""
     times: int = 0
 
 
-_asked: dict[nn.Module, _Asked] = {}
+_in_use: dict[nn.Module, _Use] = {}
 _lock = threading.Lock()
 _here = threading.local()
 
@@ -56,11 +61,14 @@ def _without_capturing_hooks(model: nn.Module, modules: Mapping[str, nn.Module] 
     if capturing is None or model is outer:
         yield
         return
-    with _lock, capturing._hook_installation_lock:  # another thread may have installed some of them, and not the mark
+    with (
+        _lock,
+        capturing._hook_installation_lock,
+    ):  # another thread may be between installing hooks and setting the mark
         models = _models(modules_of(model) if modules is None else modules)
-        mine = [one for one in models if one in _asked or _MARK not in one.__dict__]
-        for one in mine:
-            _asked.setdefault(one, _Asked(RemovableHandle.next_id)).times += 1
+        mine = [each for each in models if each in _in_use or _MARK not in each.__dict__]
+        for each in mine:
+            _in_use.setdefault(each, _Use(RemovableHandle.next_id)).times += 1
     _here.model = model
     try:
         yield
@@ -71,36 +79,36 @@ def _without_capturing_hooks(model: nn.Module, modules: Mapping[str, nn.Module] 
 
 
 def _models(modules: Mapping[str, nn.Module]) -> list[nn.Module]:
-    """Return the models of transformers among a model's modules."""
+    """Return the modules that are a `PreTrainedModel` of transformers."""
     kind: Any = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", ())
-    return [one for one in modules.values() if isinstance(one, kind)]
+    return [module for module in modules.values() if isinstance(module, kind)]
 
 
 def _leave(mine: Sequence[nn.Module], capturing: Any) -> None:
     """Remove the hooks of models that are no longer being explained."""
     done: dict[nn.Module, int] = {}
-    for one in mine:
-        asked = _asked[one]
-        asked.times -= 1
-        if not asked.times:
-            del _asked[one]
-            if _MARK in one.__dict__:
-                done[one] = asked.first
+    for model in mine:
+        use = _in_use[model]
+        use.times -= 1
+        if not use.times:
+            del _in_use[model]
+            if _MARK in model.__dict__:
+                done[model] = use.first
     if not done:
         return
     with capturing._hook_installation_lock:
-        for one in done:  # a thread that asks from now on waits for the lock, and installs them again
-            del one.__dict__[_MARK]
-        if _is_asked_elsewhere(done, capturing):
-            for one in done:
-                one.__dict__[_MARK] = True
+        for model in done:  # a call in another thread now waits for the lock, and installs its hooks again
+            del model.__dict__[_MARK]
+        if _is_used_elsewhere(done, capturing):
+            for model in done:
+                model.__dict__[_MARK] = True
         else:
-            for one, first in done.items():
-                _remove(one, first)
+            for model, first in done.items():
+                _remove(model, first)
 
 
-def _is_asked_elsewhere(models: dict[nn.Module, int], capturing: Any) -> bool:
-    """Tell whether another thread is in a call of these models that relies on the hooks."""
+def _is_used_elsewhere(models: dict[nn.Module, int], capturing: Any) -> bool:
+    """Return whether another thread is in a call of these models that needs the hooks."""
     for thread, top in sys._current_frames().items():
         frame = None if thread == threading.get_ident() else top
         while frame is not None:
@@ -116,7 +124,7 @@ def _remove(module: nn.Module, first: int) -> None:
     for number in new:
         module._forward_hooks.pop(number, None)
     for child in module._modules.values():
-        if child is not None and child not in _asked:
+        if child is not None and child not in _in_use:
             _remove(child, first)
 
 

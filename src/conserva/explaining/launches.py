@@ -18,7 +18,7 @@ from ..engine.memory import out_of_memory
 from ..engine.transfer import Transfer
 from ..engine.untouched import untouched
 from ..errors import Error, NotApplicable
-from ..replay.recorder import Ran, Recorder, hashable
+from ..replay.recorder import Recorder, RunResult, hashable
 from ..tasks.task import Encoded, Task
 
 
@@ -127,13 +127,13 @@ def _tried(
             found, _ = compute(inputs)
         asked[-1].settle()
         if recorder is not None:
-            recorder.distrust(key)
+            recorder.discard(key)
         return found
 
     try:
         inputs = task.batch(encoded)
         if recorder is None:
-            ran = Ran(*compute(inputs), is_replay=False)
+            ran = RunResult(*compute(inputs), is_replay=False)
         else:
             key = Recorder.key((method.name, aim, _without_pads(task, encoded, inputs)), inputs)
             ran = recorder.run(key, inputs, compute)

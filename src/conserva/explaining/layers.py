@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.census import modules_of
 from ..engine.hooks import hooked
 from ..engine.inputs import Inputs
+from ..engine.module_tree import modules_of
 from ..engine.untouched import untouched
 
 

@@ -1,1 +1,1 @@
-"""Replays: explanations of inputs of one shape, recorded as CUDA graphs."""
+"""Explanations recorded as CUDA graphs, and replayed for inputs of the same shape."""

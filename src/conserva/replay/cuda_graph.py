@@ -1,4 +1,4 @@
-"""A computation as a CUDA graph: its kernels are launched all at once, on other numbers, without any Python."""
+"""A computation recorded as a CUDA graph: its kernels are launched together, on other inputs, without Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 Compute: TypeAlias = Callable[[Mapping[str, Tensor]], Sequence[Tensor]]
 
 MOST_MEMORY = 1 / 16
-"""The share of the device's memory that the recordings of one recorder may hold."""
+"""The fraction of the device's memory that the recordings of one recorder may use."""
 
 
 class Graph:
@@ -32,9 +32,9 @@ class Graph:
             random = torch.cuda.default_generators[device.index]
             own = random.graphsafe_get_state()
             try:
-                # A capture that fails leaves its generator in capture mode for good: it gets a copy of the state.
+                # A capture that fails leaves the state of its generator in capture mode: so it captures with a copy.
                 random.graphsafe_set_state(random.clone_state())
-                # Other threads may go on with their own work meanwhile; the backward pass runs in one.
+                # thread_local: other threads may use CUDA meanwhile, and the backward pass runs in another thread.
                 with torch.cuda.graph(
                     self._graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
                 ):
@@ -46,13 +46,13 @@ class Graph:
                 is_over = True
             finally:
                 random.graphsafe_set_state(own)
-                torch.cuda.set_stream(stream)  # a capture that fails leaves its own stream current,
-                if not is_over:  # and the allocator in the graph's pool
+                torch.cuda.set_stream(stream)  # a capture that fails leaves its own stream as the current one,
+                if not is_over:  # and the allocator directed to the graph's pool
                     with contextlib.suppress(RuntimeError):
                         torch._C._cuda_endAllocateToPool(device.index, pool.handle)
 
     def replay(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        """Return what the computation makes of other inputs of the same shape, in tensors of their own."""
+        """Return new tensors with the outputs for other inputs of the same shape."""
         with self._pool.ordered(), torch.no_grad():
             for name, x in self._inputs.items():
                 x.copy_(inputs[name], non_blocking=True)
@@ -61,10 +61,10 @@ class Graph:
 
 
 class Operands(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps alive the tensors that a computation reads but did not make, such as weights and cached tables.
+    """Keeps alive the tensors that a computation reads but did not allocate, such as weights and cached tables.
 
-    A graph reads their memory in every replay. A table that a library drops from its cache would otherwise be freed,
-    and its memory used for something else.
+    A graph reads their memory in every replay. If a library drops a table from its cache, the table would otherwise be
+    freed and its memory reused.
     """
 
     supports_higher_order_operators = True
@@ -72,17 +72,17 @@ class Operands(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kept: dict[int, object] = {}
-        """Address -> the storage there, or the tensor where it has none of its own."""
-        self._made: set[int] = set()
+        """Address -> the storage there, or the tensor if it has no storage."""
+        self._allocated: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for x in _tensors((args, kwargs)):
             address, memory = _memory(x)
-            if address not in self._made:
+            if address not in self._allocated:
                 self.kept.setdefault(address, memory)
-        found = function(*args, **(kwargs or {}))
-        self._made.update(_memory(x)[0] for x in _tensors(found))
-        return found
+        out = function(*args, **(kwargs or {}))
+        self._allocated.update(_memory(x)[0] for x in _tensors(out))
+        return out
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
@@ -90,16 +90,16 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _memory(x: Tensor) -> tuple[int, object]:
-    """Return where a tensor lies, and what keeps that memory alive."""
+    """Return the address of a tensor's memory, and an object that keeps it alive."""
     try:
         storage = x.untyped_storage()
         return storage.data_ptr() or id(x), storage
-    except RuntimeError:  # sparse tensors and wrapper subclasses hold other tensors
+    except RuntimeError:  # sparse tensors and wrapper subclasses have no storage
         return id(x), x.detach()
 
 
 class GraphPool:
-    """The memory and the stream that the graphs of one recorder share: they are replayed one after the other."""
+    """The memory pool and the stream of one recorder's graphs, which are replayed one at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = _stream(device)
@@ -108,12 +108,12 @@ class GraphPool:
         self._last = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def random_state(self) -> Tensor:
-        """Return the state of the device's random numbers, which a computation that draws some changes."""
+        """Return the state of the device's default random number generator."""
         return torch.cuda.get_rng_state(self.stream.device)
 
     @contextlib.contextmanager
     def ordered(self) -> Iterator[None]:
-        """Let the device finish the last replay before the next begins, also where that is on another stream."""
+        """Order the replay inside the block after the last one, which may have been on another stream."""
         stream = torch.cuda.current_stream(self.stream.device)
         stream.wait_event(self._last)
         try:
@@ -123,16 +123,16 @@ class GraphPool:
 
     @staticmethod
     def release() -> None:
-        """Give the memory of graphs that were deleted back to the device."""
+        """Free the memory of deleted graphs."""
         torch.cuda.empty_cache()
 
 
 @functools.cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream on which graphs are captured, one for all: cuBLAS keeps a workspace for every stream."""
+    """Return the stream on which all graphs are captured: cuBLAS allocates a workspace for every stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def copied(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies of inputs, without their autograd history."""
+    """Return detached copies of tensors."""
     return {name: x.detach().clone() for name, x in inputs.items()}

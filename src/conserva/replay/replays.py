@@ -1,6 +1,7 @@
-"""Relevance of inputs of one shape, again and again, by a recorder: replayed without Python.
+"""Relevance of inputs of the same shape, replayed by a recorder.
 
-What a replay cannot tell is known from the pass before it was recorded: which places there are, what met which rule.
+A replay returns tensors only. All other parts of the result, such as its sites and its coverage, are those of the plain
+pass before the recording.
 """
 
 from __future__ import annotations
@@ -23,59 +24,67 @@ from .recorder import Recorder, hashable
 def replayed(
     recorder: Recorder, call: Inputs, how: Sequence[Any], compute: Callable[[Inputs], list[Relevance]]
 ) -> list[Relevance]:
-    """Return what `compute` makes of a call, by a replay where there is a recording for it.
+    """Return the result of `compute(call)`, by a replay if there is a recording for it.
 
-    `how` tells one way to explain from another. Where it or the call holds more than tensors and plain values, such as
-    functions, or tensors that are sparse or nested, nothing is recorded.
+    Parameters
+    ----------
+    recorder
+        The recorder.
+    call
+        The model's arguments. With arguments other than strided tensors and plain values, nothing is recorded.
+    how
+        All options of the explanation. If they contain other than plain values, such as functions, nothing is recorded.
+    compute
+        The plain computation.
     """
-    way = hashable(how)
+    options = hashable(how)
     tensors = {name: x for name, x in _named(call) if isinstance(x, Tensor)}
     rest = hashable([None if isinstance(x, Tensor) else x for x in (*call.args, *call.kwargs.values())])
-    if way is None or rest is None or any(x.layout is not torch.strided or x.is_nested for x in tensors.values()):
+    if options is None or rest is None or any(x.layout is not torch.strided or x.is_nested for x in tensors.values()):
         return compute(call)
-    what = (way, rest, len(call.args), tuple(call.kwargs), call.batch_dim, _hide_nothing(tensors))
+    what = (options, rest, len(call.args), tuple(call.kwargs), call.batch_dim, _are_all_true(tensors))
     key = recorder.key(what, tensors)
-    made: list[list[Relevance]] = []
-    asked: list[Checks] = []
+    computed: list[list[Relevance]] = []
+    collected: list[Checks] = []
 
-    def noted(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], list[Form]]:
-        asked.append(checks := Checks())
+    def compute_tensors(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], list[ResultLayout]]:
+        collected.append(checks := Checks())
         with checks:
             results = compute(_with_tensors(call, inputs))
-        made.append(results)
-        numbers = [x for one in results for x in Form.numbers(one)]
-        return [*numbers, torch.stack(checks.flags()).all()], [Form.of(one) for one in results]
+        computed.append(results)
+        numbers = [x for result in results for x in ResultLayout.numbers(result)]
+        return [*numbers, torch.stack(checks.flags()).all()], [ResultLayout.of(result) for result in results]
 
     try:
-        ran = recorder.run(key, tensors, noted)
+        run = recorder.run(key, tensors, compute_tensors)
     except Exception as error:
-        for checks in asked:
-            checks.settle()  # what was found before comes first
+        for checks in collected:
+            checks.settle()  # a check that failed before takes precedence
         if not out_of_memory(error) or not recorder.holds_memory:
             raise
-        ran = None
-    if ran is None:
-        recorder.drop()  # out here the traceback is gone, and with it the tensors of the failed try
+        run = None
+    if run is None:
+        recorder.drop()  # outside the except block, where the traceback and the tensors of the attempt are freed
         return compute(call)
-    if not ran.is_replay:
-        asked[0].settle()
-        return made[0]
-    *values, passed = ran.numbers
+    if not run.is_replay:
+        collected[0].settle()
+        return computed[0]
+    *values, passed = run.numbers
     if not passed:
-        found = compute(call)  # whose checks, which the caller settles, say what is wrong
-        recorder.distrust(key)
-        return found
+        results = compute(call)  # the caller settles its checks, which raise if something is wrong
+        recorder.discard(key)
+        return results
     numbers = iter(values)
-    return [form.filled(numbers) for form in ran.note]
+    return [layout.filled(numbers) for layout in run.note]
 
 
 def _named(call: Inputs) -> list[tuple[str, Any]]:
-    """Return a call's arguments, each with its name."""
+    """Return the names and values of a call's arguments."""
     return [*zip(call.names, call.args, strict=True), *call.kwargs.items()]
 
 
-def _hide_nothing(tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
-    """Return for each mask whether it hides nothing: models leave such masks away, and take other kernels."""
+def _are_all_true(tensors: Mapping[str, Tensor]) -> tuple[bool, ...]:
+    """Return for each mask whether it masks nothing: models drop such masks, and use other kernels."""
     return tuple(bool(x.all()) for name, x in tensors.items() if name.endswith("mask"))
 
 
@@ -87,36 +96,37 @@ def _with_tensors(call: Inputs, tensors: Mapping[str, Tensor]) -> Inputs:
 
 
 @dataclass(frozen=True)
-class Form:
-    """A relevance without its numbers."""
+class ResultLayout:
+    """A result without its tensors."""
 
-    places: tuple[str, ...]
+    sites: tuple[str, ...]
     has_logits: bool
     has_ledger: bool
     owners: tuple[str, ...]
     rest: Relevance
 
     @classmethod
-    def of(cls, one: Relevance) -> Form:
-        nothing = one.output.new_empty(0)
-        rest = replace(one, output=nothing, values={}, logits=None, ledger=None, modules={})
-        return cls(tuple(one.values), one.logits is not None, one.ledger is not None, tuple(one.modules), rest)
+    def of(cls, result: Relevance) -> ResultLayout:
+        empty = result.output.new_empty(0)
+        rest = replace(result, output=empty, values={}, logits=None, ledger=None, modules={})
+        has_ledger = result.ledger is not None
+        return cls(tuple(result.values), result.logits is not None, has_ledger, tuple(result.modules), rest)
 
     @staticmethod
-    def numbers(one: Relevance) -> Iterator[Tensor]:
-        """Yield all numbers of a relevance, in the order in which `filled` takes them."""
-        yield one.output
-        yield from one.values.values()
-        if one.logits is not None:
-            yield one.logits
-        if one.ledger is not None:
-            yield from (getattr(one.ledger, name) for name in ENTRIES)
-        if one.modules:
-            yield torch.stack(list(one.modules.values()))  # many, which would be copied one by one
+    def numbers(result: Relevance) -> Iterator[Tensor]:
+        """Yield all tensors of a result, in the order in which `filled` takes them."""
+        yield result.output
+        yield from result.values.values()
+        if result.logits is not None:
+            yield result.logits
+        if result.ledger is not None:
+            yield from (getattr(result.ledger, name) for name in ENTRIES)
+        if result.modules:
+            yield torch.stack(list(result.modules.values()))  # one copy instead of many
 
     def filled(self, numbers: Iterator[Tensor]) -> Relevance:
-        """Return a relevance of this form."""
-        output, values = next(numbers), {place: next(numbers) for place in self.places}
+        """Return a result of this layout with the given tensors."""
+        output, values = next(numbers), {site: next(numbers) for site in self.sites}
         logits = next(numbers) if self.has_logits else None
         ledger = Ledger(*(next(numbers) for _ in ENTRIES)) if self.has_ledger else None
         modules = dict(zip(self.owners, next(numbers).unbind() if self.owners else (), strict=True))

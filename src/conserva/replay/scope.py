@@ -1,4 +1,4 @@
-"""Loops of single calls on a GPU: what is recorded inside a block that the user opened."""
+"""`conserva.replaying`: recording and replaying of explanations inside a block that the user opens."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .replays import replayed
 
 
 def replaying(model: nn.Module) -> Replaying:
-    """Explain in a loop: inputs of a shape that comes often are replayed as a CUDA graph, without Python.
+    """Return a context manager for explaining in a loop: inputs of a frequent shape are replayed as a CUDA graph.
 
     Inside the block the model's structure and settings, and the functions that it calls, must stay the same, as for
-    `torch.cuda.make_graphed_callables`: a replay would not see the change. Weights may change in place; a call after
-    they were moved or exchanged raises `conserva.Error`. While the model is in training mode, or hooks, torch modes or
-    autocast are active, calls run as `conserva.relevance` does. So do all calls where there is nothing to record: on a
-    CPU, on several GPUs, in float16, with torch before 2.11; and those whose target is a function.
+    `torch.cuda.make_graphed_callables`: a replay would ignore the change. Weights may change in place; a call after
+    they were moved or replaced raises `conserva.Error`. While the model is in training mode, or hooks, torch modes or
+    autocast are active, calls run as `conserva.relevance` does. So do all calls that cannot be recorded: on a CPU, on
+    several GPUs, in float16, with torch before 2.11; and those whose target is a function.
 
-    The third call of a shape, target and rule set records it, with the inputs of the call before; the recording is used
-    from then on if it agrees bit for bit with the plain computation on other inputs. The recordings hold a sixteenth
-    of the GPU's memory at most, until the block ends. For one thread at a time; while a graph is recorded, other
-    threads must neither synchronise that GPU nor draw random numbers on it.
+    The third call with the same shapes, target and rule set records it, with the inputs of the call before. From then
+    on the recording is used, if its results are bitwise equal to those of the plain computation on other inputs. Until
+    the block ends, recordings use at most a sixteenth of the GPU's memory. Not thread-safe; while a graph is recorded,
+    other threads must neither synchronise that GPU nor draw random numbers on it.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ def replaying(model: nn.Module) -> Replaying:
     ...         scores = fast.relevance(task.tokenizer(text, return_tensors="pt"), 1).scores()
     """
     if not isinstance(model, nn.Module):
-        raise Error(f"model={model!r} is not a torch.nn.Module: give the model itself, such as task.model.")
+        raise Error(f"model={model!r} is not a torch.nn.Module: pass the model itself, such as task.model.")
     return Replaying(model)
 
 
 class Replaying:
-    """What `conserva.replaying` returns: a scope in which calls of one shape are recorded and replayed.
+    """The context manager that `conserva.replaying` returns.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Replaying:
 
     def __enter__(self) -> Replaying:
         if self._is_open:
-            raise Error("This conserva.replaying(model) block is open already: open another one.")
+            raise Error("This conserva.replaying(model) block is already open: call conserva.replaying again.")
         self._is_open = True
         self._modules = list(self._model.modules())
         self._addresses = _addresses(self._modules)
@@ -129,17 +129,17 @@ class Replaying:
         trusted: Collection[str] = (),
         checkpoint: str = AUTO,
     ) -> Relevance | list[Relevance]:
-        """Split the model's output among its inputs: `conserva.relevance` of the model, with the same arguments."""
+        """Return `conserva.relevance(model, ...)`; takes the same arguments, except the model."""
         if not self._is_open:
             raise Error(
-                "relevance was called outside of its `with conserva.replaying(model) as fast:` block: call it inside, "
-                "or use conserva.relevance."
+                "relevance was called outside its `with conserva.replaying(model) as fast:` block: call it inside, or "
+                "use conserva.relevance."
             )
         recorder = self._recorder
         if recorder is not None:
             if _addresses(self._modules) != self._addresses:
                 raise Error(
-                    f"The weights of {type(self._model).__name__} were moved or exchanged inside a "
+                    f"The weights of {type(self._model).__name__} were moved or replaced inside a "
                     "conserva.replaying(model) block: change them in place, or open another block."
                 )
             recorder = None if is_observed(self._modules) else recorder
@@ -150,12 +150,12 @@ class Replaying:
 
 
 def _addresses(modules: Sequence[nn.Module]) -> list[int]:
-    """Return where a model's parameters and buffers lie."""
+    """Return the addresses of a model's parameters and buffers."""
     return [
         _address(x)
         for module in modules
-        for held in (module._parameters, module._buffers)
-        for x in held.values()
+        for tensors in (module._parameters, module._buffers)
+        for x in tensors.values()
         if x is not None
     ]
 
@@ -163,5 +163,5 @@ def _addresses(modules: Sequence[nn.Module]) -> list[int]:
 def _address(x: Tensor) -> int:
     try:
         return x.data_ptr()
-    except RuntimeError:  # wrapper subclasses hold other tensors
+    except RuntimeError:  # wrapper subclasses have no storage
         return id(x)

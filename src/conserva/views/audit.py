@@ -12,7 +12,7 @@ from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..auditing.result import Audit, Component, Head, Norm
-from ..engine.coverage import Meeting
+from ..engine.coverage import CoverageEntry
 from ..engine.ledger import ENTRIES
 from ..errors import Error
 from .colours import LEDGER
@@ -90,7 +90,7 @@ def middle(text: str, room: int) -> str:
     return f"{text[: room - tail - 1]}…{text[len(text) - tail :]}"
 
 
-def operation(one: Component | Meeting) -> str:
+def operation(one: Component | CoverageEntry) -> str:
     """Say what was called, of which kind, under which rule, if it needs one."""
     return " · ".join(part for part in (one.function, one.kind, one.rule) if part)
 
@@ -150,7 +150,7 @@ def agrees(audit: Audit, kind: str) -> bool | None:
 
 def rules_met(audit: Audit, kind: str) -> set[str]:
     """Return the rules that operations of a kind met."""
-    every: Sequence[Component | Meeting] = (*audit.coverage, *audit.components)
+    every: Sequence[Component | CoverageEntry] = (*audit.coverage, *audit.components)
     return {one.rule for one in every if one.kind == kind and one.rule}
 
 
@@ -175,9 +175,9 @@ def _agreement(audit: Audit, kind: str, error: float, count: int, word: str) -> 
     return f"It {'holds' if found else 'does NOT hold'}: largest disagreement {over}: {unsigned(error)}."
 
 
-def coverage(audit: Audit) -> list[tuple[Meeting, int, int]]:
+def coverage(audit: Audit) -> list[tuple[CoverageEntry, int, int]]:
     """Return each kind, function and rule that met, in how many calls of how many modules."""
-    met: dict[str, list[Meeting]] = {}
+    met: dict[str, list[CoverageEntry]] = {}
     order = {kind: i for i, kind in enumerate(KINDS)}
     for one in sorted(audit.coverage, key=lambda one: order.get(one.kind, len(order))):
         met.setdefault(operation(one), []).append(one)

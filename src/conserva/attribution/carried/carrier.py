@@ -1,4 +1,4 @@
-"""The context in which relevance is carried."""
+"""The context in which backward passes propagate relevance."""
 
 from __future__ import annotations
 
@@ -18,9 +18,20 @@ if TYPE_CHECKING:
 
 
 class Carrier(Propagation):
-    """The context in which relevance is carried, and the relevance of attention maps can be asked for."""
+    """A context in which the gradient of a tensor is its relevance, by the rules of Chefer et al."""
 
     def __init__(self, sources: Sources, samples: int, wanted: Collection[int]) -> None:
+        """Create the context.
+
+        Parameters
+        ----------
+        sources
+            The inputs.
+        samples
+            The batch size.
+        wanted
+            The numbers of the matrix products whose factors are kept in `factors`.
+        """
         super().__init__(RULE_SETS["exact"], None, sources, READERS)
         self.samples = samples
         self.samples_moved = False
@@ -28,12 +39,12 @@ class Carrier(Propagation):
         self.wanted = wanted
         self.factors: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def reader_of_others(self, name: str) -> Reader:
-        """Return the reader of calls that have no rule: only those that move values are let through."""
+    def default_reader(self, name: str) -> Reader:
+        """Return the reader for a call without a rule: refused, unless it only moves values."""
         return moved if name in MOVING else refused
 
     def sample_axis(self, x: Tensor) -> int | None:
-        """Return the axis that holds the samples; None if there is one sample alone."""
+        """Return the batch dimension; None if there is only one sample."""
         if self.samples == 1:
             return None
         if self.samples_moved or not x.dim() or x.shape[0] != self.samples:

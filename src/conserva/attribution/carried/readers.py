@@ -1,4 +1,4 @@
-"""How torch calls carry relevance: the name of a call -> its reader. A call that has none is refused."""
+"""The readers of torch calls for backward passes that propagate relevance. Calls without a reader are refused."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...engine.operations import composites, lookup, rows
+from ...engine.operations import composites, lookup, reordering
 from ...engine.operations.attention import written_out
-from ...engine.operations.elementwise import Trail, forget_trail, leave_trail, trail_of
+from ...engine.operations.elementwise import Trail, drop_trail, set_trail, trail_of
 from ...engine.operations.tensors import live, overwrite
 from ...errors import NotApplicable
 from ..attention_maps import PRODUCTS, factors_of
-from .shares import Halved, Positive, SharedProduct, SharedSum, carry
+from .functions import Halved, Positive, SharedProduct, SharedSum, carry
 
 if TYPE_CHECKING:
     from ...engine.operations.tensors import Reader
@@ -28,22 +28,22 @@ def _values(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_statistic(x: Tensor, beside: Tensor) -> bool:
-    """Tell whether `x` is one number for each place beside all its features: a mean, a scale."""
+    """Return whether `x` has one number for each position, such as a mean or a scale, and `beside` has several."""
     return x.dim() > 0 and x.shape[-1] == 1 < beside.shape[-1]
 
 
 def _one_source(a: Any, b: Any) -> bool:
-    """Tell whether a call of `a` and `b` is a further step of one elementwise function."""
+    """Return whether a call of `a` and `b` is an elementwise function of a single tensor."""
     if live(a) and live(b):
         return trail_of(a).source is trail_of(b).source
     return not isinstance(a if live(b) else b, Tensor)
 
 
 def _step(context: Carrier, value: Tensor, *args: Any, linear: bool = False) -> Tensor:
-    """Return the value of an elementwise function, tied to the tensor that it is a function of."""
+    """Return the value of an elementwise function, with its relevance passed to the source of the function."""
     trails = [trail_of(arg) for arg in args if live(arg)]
     out = carry(trails[0].source, value)
-    leave_trail(context, out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
+    set_trail(context, out, Trail(trails[0].source, 0, linear and all(trail.linear for trail in trails)))
     return out
 
 
@@ -89,7 +89,7 @@ def _quotient(context: Carrier, function: Callable[..., Any], input: Any, other:
 
 def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     def read_in_place(context: Carrier, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
-        forget_trail(a)
+        drop_trail(a)
         if not (live(a) or live(other)):
             return function(a, other, **kwargs)
         return overwrite(a, read(context, out_of_place, a.clone(), other, **kwargs))
@@ -98,7 +98,7 @@ def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
 
 def _passed(context: Carrier, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a call whose output takes the relevance of its input, place by place: a softmax, a norm."""
+    """Read a call that passes the relevance of each element on unchanged: a softmax, a norm."""
     if not live(input):
         return function(input, *args, **kwargs)
     return carry(input, _values(function, input, *args, **kwargs))
@@ -118,12 +118,12 @@ def _power(context: Carrier, function: Callable[..., Any], input: Any, exponent:
 
 
 def _statistic(context: Carrier, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a norm's scale, a constant."""
+    """Read the scale of a norm, which is a constant."""
     return function(context.frozen(input), *args, **kwargs)
 
 
 def _pooled(context: Carrier, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a sum or mean over places: a linear layer of weights 1."""
+    """Read a sum or a mean: a linear layer with equal weights."""
     if not live(input):
         return function(input, *args, **kwargs)
     value = _values(function, input, *args, **kwargs)
@@ -140,7 +140,8 @@ def _linear(
     """Read `linear` and convolutions."""
     if live(weight):
         raise NotApplicable(
-            f"chefer and partial-lrp have no rule for {function.__name__} with a weight that depends on the input."
+            f"chefer and partial-lrp have no rule for {function.__name__} with a weight that depends on the input. Use "
+            "gi, ah+ln, exact or attnlrp."
         )
     if not live(input):
         return function(input, weight, bias, **how)
@@ -162,18 +163,18 @@ def _affine(
     alpha: float = 1,
     **named: Any,
 ) -> Any:
-    """Read `addmm` and `baddbmm`: a product and a constant that takes no relevance, or a sum with a live tensor."""
+    """Read `addmm` and `baddbmm`: a product plus a live tensor, or plus a constant that gets no relevance."""
     a, b = (*factors, *named.values())
-    made = _multiplied(torch.mm if function.__name__ == "addmm" else torch.bmm, a, b)
+    product = _multiplied(torch.mm if function.__name__ == "addmm" else torch.bmm, a, b)
     if live(input):
-        scaled = _product(context, torch.mul, made, alpha), _product(context, torch.mul, input, beta)
+        scaled = _product(context, torch.mul, product, alpha), _product(context, torch.mul, input, beta)
         return _sum(context, torch.add, *scaled)
     value = _values(function, input, a, b, beta=beta, alpha=alpha)
-    return carry(made, value) if live(made) else value
+    return carry(product, value) if live(product) else value
 
 
 def _multiplied(call: Callable[[Any, Any], Tensor], a: Any, b: Any) -> Any:
-    """Return a product that shares relevance between live factors, or is a layer with the other one as its weight."""
+    """Return a matrix product: of live factors, which share the relevance, or a layer whose weight is a constant."""
     if live(a) and live(b):
         return SharedProduct.apply(a, b, call)  # type: ignore[no-untyped-call]
     if live(a):
@@ -196,7 +197,7 @@ def _matrix_product(context: Carrier, function: Callable[..., Any], *args: Any, 
 
 
 def moved(context: Carrier, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Read a call that only moves values: relevance moves with them."""
+    """Read a call that only moves values: relevance is moved in the same way."""
     return function(*args, **kwargs)
 
 
@@ -212,8 +213,8 @@ def refused(context: Carrier, function: Callable[..., Any], *args: Any, **kwargs
     out = function(*args, **kwargs)
     if any(map(live, out if isinstance(out, (tuple, list)) else (out,))):
         raise NotApplicable(
-            f"chefer and partial-lrp have no rule for {function.__name__}, which this model uses. The rules of gi, "
-            "ah+ln, exact and attnlrp reach it."
+            f"chefer and partial-lrp have no rule for {function.__name__}, which this model uses. Use gi, ah+ln, exact "
+            "or attnlrp."
         )
     return out
 
@@ -234,14 +235,14 @@ MOVING = frozenset(
         "nan_to_num", "copy_", "broadcast_to", "ravel", "__iter__", "tril", "triu", "zero_", "fill_", "amax", "max",
     )
 )  # fmt: skip
-"""Calls that move values and change none; of several the largest."""
+"""Calls that move or select values without changing them."""
 
 _AXES = ("transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t")
 
 READERS: dict[str, Reader] = {
     **lookup.READERS,
     **composites.READERS,
-    "dropout": rows.dropout,
+    "dropout": reordering.dropout,
     **dict.fromkeys(_AXES, _moved_axes),
     **dict.fromkeys(("add", "__add__", "__radd__", "sub", "subtract", "__sub__", "rsub", "__rsub__"), _sum),
     **dict.fromkeys(("add_", "__iadd__"), _in_place(torch.add, _sum)),

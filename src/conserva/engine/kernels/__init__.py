@@ -1,4 +1,4 @@
-"""GPU kernels, written in Triton. Imported where they are used, and only there: a CPU needs no Triton."""
+"""GPU kernels, written in Triton. They are imported lazily, because Triton is not needed on a CPU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import importlib.util
 import torch
 
 
-def at_hand(device: torch.device) -> bool:
-    """Tell whether the kernels run on a device: a GPU with bfloat16, and a Triton that reads tensors in blocks."""
-    return device.type == "cuda" and _at_hand(device.index)
+def kernels_available(device: torch.device) -> bool:
+    """Return whether the kernels run on a device: a GPU with bfloat16, and a Triton with tensor descriptors."""
+    return device.type == "cuda" and _kernels_available(device.index)
 
 
 @functools.cache
-def _at_hand(index: int | None) -> bool:
+def _kernels_available(index: int | None) -> bool:
     if (
         torch.version.hip
         or importlib.util.find_spec("triton") is None

@@ -1,4 +1,4 @@
-"""The gradient of `f(x)`, and of both factors of `f(x) * up`, in one pass over memory: torch's calls take several."""
+"""Gradients of `f(x)` and of both factors of `f(x) * up` in one kernel, where torch launches several."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 2048
-"""Elements that one program works on."""
+"""The number of elements of one program."""
 
 KINDS = ("silu", "gelu", "gelu_tanh", "relu")
-"""The functions f that the kernel knows."""
+"""The functions f that the kernels support."""
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _ROOT_HALF = tl.constexpr(0.7071067811865476)
-_DENSITY = tl.constexpr(0.3989422804014327)  # of the normal distribution at 0
+_DENSITY = tl.constexpr(0.3989422804014327)  # the density of the normal distribution at 0
 _TANH_SCALE, _TANH_CUBE = tl.constexpr(0.7978845608028654), tl.constexpr(0.044715)
 
 
@@ -72,9 +72,18 @@ def _ratio_gradient(grad, x, grad_x, count, KIND: tl.constexpr, BLOCK: tl.conste
 def gate_gradients(
     grad: Tensor, x: Tensor, up: Tensor, *, kind: str, ratio: bool, share: float
 ) -> tuple[Tensor, Tensor]:
-    """Return what `f(x) * up` hands back to `x` and to `up`, each a share of the gradient.
+    """Return the gradients of `x` and `up`, given that of `f(x) * up`.
 
-    `ratio` reads f as x times the constant f(x) / x; otherwise f is differentiated.
+    Parameters
+    ----------
+    grad, x, up
+        The incoming gradient and the two arguments, contiguous and of the same dtype.
+    kind
+        The function f, one of `KINDS`.
+    ratio
+        Whether f is x times the constant f(x) / x; otherwise it is differentiated.
+    share
+        The fraction of the gradient that each factor gets.
     """
     grad_x, grad_up = torch.empty_like(x), torch.empty_like(up)
     count = x.numel()
@@ -85,7 +94,7 @@ def gate_gradients(
 
 
 def ratio_gradient(grad: Tensor, x: Tensor, *, kind: str) -> Tensor:
-    """Return what `f(x)`, read as x times the constant f(x) / x, hands back to `x`."""
+    """Return the gradient of `x`, given that of `f(x)` as x times the constant f(x) / x."""
     grad_x, count = torch.empty_like(x), x.numel()
     _ratio_gradient[(triton.cdiv(count, BLOCK),)](grad, x, grad_x, count, KIND=kind, BLOCK=BLOCK, num_warps=8)
     return grad_x

@@ -1,4 +1,4 @@
-"""The gradient of a LayerNorm whose scale is a constant, in one pass over memory: torch's own reads its input too."""
+"""The gradient of a LayerNorm whose scale is a constant, in one kernel that does not read the norm's input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 WIDEST = 8192
-"""How many elements one program holds at once: those that are normed together."""
+"""The largest number of elements that are normalised together: one program holds all of them."""
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def _norm_gradient(grad, scale, weight, grad_x, width, WEIGHED: tl.constexpr, BL
 
 
 def norm_gradient(grad: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
-    """Return what `(x - mean) * scale * weight` hands back to `x`: one scale for as many elements as are normed."""
+    """Return the gradient of `x`, given that of `(x - mean) * scale * weight`; one scale for each mean."""
     grad_x, rows = torch.empty_like(grad), scale.numel()
     width = grad.numel() // max(rows, 1)
     block = triton.next_power_of_2(width)
@@ -42,14 +42,14 @@ def norm_gradient(grad: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def fits(grad: Tensor, scale: Tensor, weight: Tensor | None) -> bool:
-    """Tell whether the kernel reads tensors of this form."""
+    """Return whether the kernel supports these tensors."""
     parts = [grad, scale] if weight is None else [grad, scale, weight]
     plain = all(x.is_contiguous() and x.dtype != torch.float64 for x in parts)
-    return plain and 0 < grad.numel() <= WIDEST * scale.numel() and _lies_somewhere(grad)
+    return plain and 0 < grad.numel() <= WIDEST * scale.numel() and _has_storage(grad)
 
 
-def _lies_somewhere(x: Tensor) -> bool:
-    """Tell whether there is memory to be read: many gradients at once, as torch.vmap has them, show none."""
+def _has_storage(x: Tensor) -> bool:
+    """Return whether a tensor has memory that a kernel can read; tensors inside torch.vmap do not."""
     try:
         return x.data_ptr() != 0
     except RuntimeError:

@@ -1,7 +1,7 @@
-"""What attention hands back to its values: dV = P^T dO, with P made anew from the forward pass's log-sum-exp.
+"""The gradient of attention's values: dV = P^T dO, with P recomputed from the log-sum-exp of the forward pass.
 
-Under the AH-rule the probabilities are constants, so this is the whole backward pass: two matrix products, where the
-gradient of attention takes five. A program owns a block of keys and walks over the queries of every head of its group.
+Under the AH-rule the probabilities are constants, so this is the whole backward pass: two matrix products instead of
+five. A program computes one block of keys, and loops over the queries of all heads in the group of its key head.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 LOG2_E = tl.constexpr(math.log2(math.e))
 
 PREPARED = 128
-"""Queries that are prepared together; no block of queries is larger, so that all blocks are whole."""
+"""The number of queries of one `_prepare` program; no block of queries is larger, so that all blocks are complete."""
 
 
 @triton.jit
@@ -28,22 +28,21 @@ def _prepare(
     heads, queries, rounded, size,
     BLOCK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Find the first and the last query of every head whose gradient is not 0: what lies outside adds nothing.
+    """Find the first and the last query of every head with a nonzero gradient: others contribute nothing.
 
-    And bring the logarithms of the denominators to base 2, infinite for queries that are not there, so that the loops
-    have nothing to look after.
+    Also convert the log-sum-exp to base 2, with infinity for padding queries, so that the loops need no bounds checks.
     """
     block, batch, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows, columns = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, SIZE)
     batch_far, head_far, far, there = batch.to(tl.int64), head.to(tl.int64), rows.to(tl.int64), rows < queries
     line = batch * heads + head
     logs = tl.load(lse + batch_far * lse_b + head_far * lse_h + far * lse_q, mask=there, other=float("inf"))
-    # A query that sees no key takes nothing: its denominator is 0, and its logarithm must not meet another -inf.
+    # A fully masked query attends to nothing: its log-sum-exp is -inf, and -inf - (-inf) would be nan.
     logs = tl.where(logs == float("-inf"), float("inf"), logs) * LOG2_E
     tl.store(denominators + line.to(tl.int64) * rounded + far, logs, mask=rows < rounded)
     at = grad + batch_far * grad_b + head_far * grad_h + far[:, None] * grad_q + columns[None, :] * grad_d
     x = tl.load(at, mask=there[:, None] & (columns < size)[None, :], other=0.0)
-    alive = tl.max((x != 0).to(tl.int32), 1)  # nan is not 0 either, and must be seen
+    alive = tl.max((x != 0).to(tl.int32), 1)  # nan != 0 is true, so nan is propagated
     tl.atomic_min(first + line, tl.min(tl.where(alive > 0, rows, queries)))
     tl.atomic_max(last + line, tl.max(tl.where(alive > 0, rows + 1, 0)))
 
@@ -55,7 +54,7 @@ def _add_queries(
     BLOCK_Q: tl.constexpr, SIZE: tl.constexpr, VALUE_SIZE: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, BOUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries from `start` to `end` of one head give to a block of values."""
+    """Add the contribution of the queries from `start` to `end` of one head to the gradient of a block of values."""
     for row in range(start, end, BLOCK_Q):
         row = tl.multiple_of(row, BLOCK_Q)
         rows = row + tl.arange(0, BLOCK_Q)
@@ -70,7 +69,7 @@ def _add_queries(
             m = tl.load(at, mask=(rows < queries)[None, :] & (columns < keys)[:, None], other=0)
             if MASK == "add":
                 probabilities = tl.math.exp2(scores * scale + m.to(tl.float32) * LOG2_E - denominator[None, :])
-                # Numbers so low that scores drown in them leave a query nothing to choose by: all keys alike.
+                # A mask so low that it absorbs all scores of a query leaves all keys equal.
                 probabilities = tl.where((denominator < -1e30)[None, :], 1.0 / keys, probabilities)
             else:
                 probabilities = tl.where(m != 0, tl.math.exp2(scores * scale - denominator[None, :]), 0.0)
@@ -94,7 +93,7 @@ def _values_gradient(
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, SIZE: tl.constexpr, VALUE_SIZE: tl.constexpr,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Make the gradient of one block of values of one key-value head."""
+    """Compute the gradient of one block of values of one key-value head."""
     block, key_head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     low = block * BLOCK_K
     columns = low + tl.arange(0, BLOCK_K)
@@ -112,7 +111,7 @@ def _values_gradient(
             end = tl.minimum(end, low + BLOCK_K + window - 1)
             if not CAUSAL:
                 start = tl.maximum(start, low - window + 1)
-        # Blocks that a bound may cut come first and last; those between lie wholly inside and need no look at it.
+        # Only the first and the last blocks may cross the causal or window bounds; those in between need no check.
         start, end = start // BLOCK_Q * BLOCK_Q, tl.cdiv(end, BLOCK_Q) * BLOCK_Q
         inner, outer = start, end
         if CAUSAL:
@@ -145,7 +144,7 @@ def _values_gradient(
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the work is cut: queries and keys a block, warps, pipeline stages and most registers a program."""
+    """The launch configuration: queries and keys per block, warps, pipeline stages, and the limit of registers."""
 
     queries: int
     keys: int
@@ -155,12 +154,12 @@ class Blocks:
 
 
 def blocks_for(size: int, dtype: torch.dtype) -> Blocks:
-    """Return the blocks for the larger of two padded head sizes: what was fastest on an H200."""
+    """Return the configuration that was fastest on an H200, given the larger of the two padded head sizes."""
     if dtype == torch.float32:
         return Blocks(32, 64 if size <= 64 else 32, 4, 1)
     if size <= 64:
         return Blocks(128, 64, 4, 3)
-    # With 128 registers two programs run on a multiprocessor, the one's products beside the other's exponentials.
+    # With 128 registers two programs share a multiprocessor: one's matrix products overlap the other's exponentials.
     return Blocks(64, 128, 8, 2, 128) if size <= 128 else Blocks(32, 64, 4, 2)
 
 
@@ -176,33 +175,38 @@ def values_gradient(
     scale: float,
     blocks: Blocks | None = None,
 ) -> Tensor:
-    """Return dV for queries, keys and an output's gradient of samples x heads x places x size.
+    """Return the gradient of the values, samples x key heads x keys x size.
 
     Parameters
     ----------
+    query, key
+        Samples x heads x positions x size.
+    grad
+        The gradient of the output of attention, samples x heads x queries x size.
     lse
-        The logarithm of each query's softmax denominator, samples x heads x queries, natural, in float32.
+        The log-sum-exp of each query, samples x heads x queries, in float32.
     mask
-        True where a key is seen, or numbers to add to the scores; any shape that expands to that of the scores.
+        True for keys that are attended to, or a tensor that is added to the scores; of any shape that expands to that
+        of the scores.
     is_causal
-        Whether a query sees the keys up to its own place alone.
+        Whether a query attends only to keys up to its own position.
     window
-        How many keys a query sees, its own included, backward (and forward unless causal); 0 for all.
+        The number of keys that a query attends to, its own included, backward (and forward unless causal); 0 for all.
     scale
         The factor of the scores.
     blocks
-        How the work is cut, where the default is not wanted.
+        The launch configuration; None for the default.
     """
     batch, heads, queries, size = query.shape
     _, key_heads, keys, _ = key.shape
     value_size = grad.shape[-1]
-    # Laid out place by place, head after head: what a model's reshape to its own width wants.
+    # With heads next to each other at every position, so that the model's reshape to its hidden size is a view.
     out = torch.empty(batch, keys, key_heads, value_size, dtype=grad.dtype, device=grad.device).transpose(1, 2)
     first = torch.full((batch, heads), queries, dtype=torch.int32, device=grad.device)
     last = torch.zeros((batch, heads), dtype=torch.int32, device=grad.device)
     rounded = triton.cdiv(queries, PREPARED) * PREPARED
     denominators = torch.empty(batch, heads, rounded, dtype=torch.float32, device=grad.device)
-    padded, padded_value = (max(16, triton.next_power_of_2(one)) for one in (size, value_size))
+    padded, padded_value = (max(16, triton.next_power_of_2(n)) for n in (size, value_size))
     cut = blocks or blocks_for(max(padded, padded_value), query.dtype)
     kind, numbers = "none", lse
     mask_strides: tuple[int, ...] = (0, 0, 0, 0)
@@ -229,7 +233,7 @@ def values_gradient(
 
 
 def _aligned(x: Tensor) -> Tensor:
-    """Return `x` as the copy engine takes it: rows dense, and every row, head and sample on a border of 16 bytes."""
+    """Return `x` as tensor descriptors need it: with contiguous rows, and all other strides multiples of 16 bytes."""
     unit = 16 // x.element_size()
     if x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(n > 0 and n % unit == 0 for n in x.stride()[:-1]):
         return x
@@ -238,6 +242,6 @@ def _aligned(x: Tensor) -> Tensor:
     return copy.copy_(x)
 
 
-def _blocks_of(x: Tensor, places: int, size: int) -> TensorDescriptor:
-    """Return `x` as blocks of places, each with whole heads; what lies outside reads as 0."""
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, places, size])
+def _blocks_of(x: Tensor, positions: int, size: int) -> TensorDescriptor:
+    """Return a descriptor that loads `x` in blocks of positions x size; elements out of bounds are 0."""
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, positions, size])

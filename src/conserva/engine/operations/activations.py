@@ -1,4 +1,4 @@
-"""Activations: elementwise nonlinear functions of one tensor, written as one call."""
+"""Activations: elementwise nonlinear functions of one tensor, in one call."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..autograd_graph import Making, edge_of
+from ..autograd_graph import Provenance, edge_of
 from . import gated
 from .elementwise import (
     Activation,
     Call,
     Limits,
     Trail,
-    book_at_zero,
+    computed_on_copy,
     follow,
-    is_curved,
+    is_nonlinear,
     known_trail,
-    leave_trail,
-    made_beside,
+    record_value_at_zero,
+    set_trail,
     source_of,
     squared,
 )
@@ -42,32 +42,32 @@ _NAMES = (
 
 
 def activation(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a call of one live tensor and otherwise plain numbers."""
+    """Read an elementwise function of one live tensor."""
     x = input
     if kwargs and kwargs.pop("inplace", False) and live(x):
-        return made_beside(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
+        return computed_on_copy(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
     if context.rules.activation.freezes and _is_scale(function, x, args):
-        return function(x, *args, **kwargs)  # decided where it is multiplied by, or divided by
+        return function(x, *args, **kwargs)  # its rule is chosen where a tensor is multiplied or divided by it
     args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
-    rule = context.meet("activation", function)
+    rule = context.rule_for("activation", function)
     large = context.keeper is not None and context.keeper.is_large(x)
     if rule.differentiates and not large and context.rules.product.differentiates:
-        return function(x, *args, **kwargs)  # nothing to change, and no product that asks where its factors are from
-    # Where a product gives each factor half, one function serves it and its gate: that is less even for small tensors.
+        return function(x, *args, **kwargs)  # no rule changes it, and the rule for products needs no trail
+    # If a product gives each factor half, a fused function for it and its gate saves work even for small tensors.
     fused = large or (context.keeper is not None and context.rules.product.shares)
-    if fused and context.held is None and not (rule.freezes and _may_be_softmax(context, function)):
-        whole = _as_a_whole(context, function, x, args, kwargs)
+    if fused and context.frozen_factors is None and not (rule.freezes and _may_be_softmax(context, function)):
+        whole = _whole_activation(context, function, x, args, kwargs)
         if whole is not None:
             return whole
     if rule.differentiates:
         out = function(x, *args, **kwargs)
         if context.rules.product.freezes_gate:
-            leave_trail(context, out, Trail(x, 0, linear=False))  # a product asks which factor is the gate
+            set_trail(context, out, Trail(x, 0, linear=False))  # by which a product recognises its gate
         return out
     if any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
-        # Bounds that are tensors: no one f(0), f'(0) for all elements, unless it is 0.
+        # With bounds that are tensors, f(0) and f'(0) differ between elements: allowed only if f(0) is 0 for all.
         with torch.no_grad():
             value = function(x, *args, **kwargs)
             is_odd = bool((function(torch.zeros_like(x), *args, **kwargs) == 0).all())
@@ -84,22 +84,22 @@ _POWERS = ("pow", "float_power")
 
 
 def _is_scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> bool:
-    """Tell whether a root or a reciprocal is one of a reduction: the scale of a norm, and not an activation."""
+    """Return whether a root or a reciprocal is applied to a reduction: it is the scale of a norm, not an activation."""
     name = function.__name__
     exponent = args[0] if args and name in _POWERS else 1
     is_root = name in _ROOTS or (not isinstance(exponent, Tensor) and exponent < 1)
-    return is_root and not is_curved(x) and Making(edge_of(x), "Pow").scaling == "Pow"
+    return is_root and not is_nonlinear(x) and Provenance(edge_of(x), "Pow").scaling == "Pow"
 
 
 def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:
-    """Tell whether it is decided later if this exponential is differentiated."""
+    """Return whether this exponential may turn out to be part of a softmax that is differentiated."""
     return not context.rules.attention.freezes and function.__name__ in ("exp", "exp2")
 
 
-def _as_a_whole(
+def _whole_activation(
     context: Propagation, function: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Tensor | None:
-    """Read a call, where that is the whole activation, so that it can be made again."""
+    """Read a call that is a whole activation, so that it can be recomputed; None if it is only a part of one."""
     ratio = context.rules.activation.freezes
     if ratio and source_of(x) is not x:
         return None
@@ -113,24 +113,24 @@ def _as_a_whole(
     if out is None:
         out = function(x, *args, **kwargs)
     if whole.at_zero:
-        book_at_zero(context, out, x, whole.at_zero)
-    leave_trail(context, out, Trail(x, number, linear=False, whole=whole))
+        record_value_at_zero(context, out, x, whole.at_zero)
+    set_trail(context, out, Trail(x, number, linear=False, whole=whole))
     return out
 
 
 def activation_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read `x.tanh_()` and its like: the same function, stored where its argument was."""
+    """Read `x.tanh_()` and other in-place activations."""
     if not live(x):
         return function(x, *args, **kwargs)
     plain = getattr(Tensor, function.__name__[:-1], None) or getattr(torch.nn.functional, function.__name__[:-1])
     read = READERS[function.__name__[:-1]]
-    return made_beside(context, x, lambda copy: read(context, plain, copy, *args, **kwargs))
+    return computed_on_copy(context, x, lambda copy: read(context, plain, copy, *args, **kwargs))
 
 
 def exponential(context: Propagation, function: Callable[..., Any], input: Any, **kwargs: Any) -> Any:
-    """Read `exp`: a softmax where the logarithm of its denominator was taken off before, else an activation."""
+    """Read `exp`: a softmax if the logarithm of its denominator was subtracted before, else an activation."""
     if live(input) and is_softmax_of_logarithms(input):
-        rule = context.meet("attention", function, "written out with logarithms")
+        rule = context.rule_for("attention", function, "written out with logarithms")
         out = function(context.frozen(input) if rule.freezes else input, **kwargs)
         if live(out):
             context.written_softmaxes.append(out.grad_fn)
@@ -139,7 +139,7 @@ def exponential(context: Propagation, function: Callable[..., Any], input: Any, 
 
 
 def power(context: Propagation, function: Callable[..., Any], input: Any, exponent: Any, **kwargs: Any) -> Any:
-    """Read a power with an exponent that is a number."""
+    """Read a power; the exponent is a number."""
     if isinstance(exponent, Tensor) and exponent.numel() == 1 and exponent.is_cpu and not live(exponent):
         exponent = exponent.item()
     if live(exponent):
@@ -152,11 +152,11 @@ def power(context: Propagation, function: Callable[..., Any], input: Any, expone
 def square(context: Propagation, function: Callable[..., Any], input: Any, *exponent: float, **kwargs: Any) -> Any:
     """Read `square` and `pow(2)`."""
     plain = context.rules.activation.freezes and not kwargs and live(input) and known_trail(input) is None
-    # Autocast makes powers in float32, and products not.
+    # Autocast computes powers in float32, but not products.
     plain = plain and not torch.is_autocast_enabled(input.device.type)
     if not plain or (context.keeper is not None and context.keeper.is_large(input)):
         return activation(context, function, input, *exponent, **kwargs)
-    context.meet("activation", function)
+    context.rule_for("activation", function)
     return squared(context, input)
 
 

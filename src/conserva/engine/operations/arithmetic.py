@@ -13,11 +13,11 @@ from . import gated, patterns
 from .elementwise import (
     IDENTITY,
     Trail,
+    computed_on_copy,
     follow,
-    is_curved,
+    is_nonlinear,
     known_trail,
-    leave_trail,
-    made_beside,
+    set_trail,
     share_source,
     source_of,
     squared,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _continues(context: Propagation, a: Any, b: Any) -> bool:
-    """Tell whether a call of `a` and `b` is a further step of one elementwise function."""
+    """Return whether a call of `a` and `b` is an elementwise function of a single tensor."""
     if not context.rules.activation.freezes:
         return False
     if live(a) and live(b):
@@ -41,12 +41,12 @@ def _continues(context: Propagation, a: Any, b: Any) -> bool:
 def _as_numbers(
     context: Propagation, function: Callable[..., Any], a: Any, b: Any, plain: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Any, Any]:
-    """Return a call whose constant is a single number on the host as one of a number: a step of a function."""
+    """Return a call with a zero-dimensional CPU constant replaced by its value, so that functions can be followed."""
     if context.rules.activation.freezes:
         if live(a) and _is_number(b):
             return function, a, b.item()
         if live(b) and _is_number(a) and plain is not torch.rsub:
-            return plain, a.item(), b  # torch's own calls take no number first
+            return plain, a.item(), b  # torch functions do not take a number as their first argument
     return function, a, b
 
 
@@ -61,31 +61,31 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
     def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
         function, a, b = _as_numbers(context, function, input, other, plain)
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
-        if (is_curved(a) or is_curved(b)) and _continues(context, a, b):
+        if (is_nonlinear(a) or is_nonlinear(b)) and _continues(context, a, b):
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)
-        if (context.books is not None or context.has_lost) and live(a) != live(b):
+        if (context.books is not None or context.has_detached) and live(a) != live(b):
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
-            # A bare number is a part of some activation; it is booked where activations are read as a whole.
+            # A plain number is part of an activation, whose f(0) is recorded if activations follow the rule `ratio`.
             if isinstance(constant, Tensor) or context.rules.activation.freezes:
-                context.book(out, constant, factor=factor)
+                context.record_constant(out, constant, factor=factor)
         if live(out) and _continues(context, a, b):
-            # The first step of a function such as x * relu6(x + 3) / 6, perhaps.
+            # It may be the first step of a function such as x * relu6(x + 3) / 6.
             trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
             step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
-            leave_trail(context, out, step)
+            set_trail(context, out, step)
         return out
 
     return read
 
 
 def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
-    """Return the reader of `a += b` and its like. With a constant the sum is made beside, where it can be booked."""
+    """Return the reader of an in-place sum. With a constant it is computed on a copy, which the ledger can record."""
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
-        if (context.books is not None and live(a) != live(b)) or is_curved(a) or is_curved(b):
-            return made_beside(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
+        if (context.books is not None and live(a) != live(b)) or is_nonlinear(a) or is_nonlinear(b):
+            return computed_on_copy(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 
     return read_in_place
@@ -109,12 +109,12 @@ def multiply(context: Propagation, function: Callable[..., Any], input: Any, oth
 
 
 def shared(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
-    """Return the factors of a product, each letting through the share of the gradient that the rule gives it."""
-    rule = context.meet("product", function)
+    """Return the factors of a product, frozen or with their gradient scaled as the rule for products says."""
+    rule = context.rule_for("product", function)
     if rule.differentiates:
         return list(factors)
     if rule.freezes_gate:
-        gates = [live(factor) and is_curved(factor) for factor in factors]
+        gates = [live(factor) and is_nonlinear(factor) for factor in factors]
         if any(gates) and not all(gates):
             return [context.frozen(factor) if gate else factor for factor, gate in zip(factors, gates, strict=True)]
     share = 1 / sum(map(live, factors))
@@ -122,7 +122,7 @@ def shared(context: Propagation, function: Callable[..., Any], *factors: Any) ->
 
 
 def divide(context: Propagation, function: Callable[..., Any], input: Any, other: Any, **kwargs: Any) -> Any:
-    """Read `a / b`. A divisor is a scale like a norm's: but for the gradient, it is constant."""
+    """Read `a / b`. Unless products are differentiated, the divisor is a constant, like the scale of a norm."""
     function, a, b = _as_numbers(context, function, input, other, operator.truediv)
     if not kwargs and _continues(context, a, b):
         return follow(context, function, a, b, linear=not live(b))
@@ -130,7 +130,7 @@ def divide(context: Propagation, function: Callable[..., Any], input: Any, other
         normed = patterns.read_quotient(context, function, a, b, **kwargs)
         if normed is not None:
             return normed
-        if not context.meet("product", function).differentiates:
+        if not context.rule_for("product", function).differentiates:
             b = context.frozen(b)
     return function(a, b, **kwargs)
 
@@ -142,18 +142,18 @@ def negate(context: Propagation, function: Callable[..., Any], input: Any) -> An
     trail = known_trail(input)
     if trail is not None:
         return follow(context, function, input, linear=True)
-    out = function(input)  # as rotary embeddings do twice a layer: a function of a tensor that is its own source
-    leave_trail(context, out, Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True))
+    out = function(input)  # rotary embeddings do this twice in each layer
+    set_trail(context, out, Trail(input, context.functions.number(function, (IDENTITY,), {}), linear=True))
     return out
 
 
 def _product_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
-    """Return the reader of `a *= b` and its like."""
+    """Return the reader of an in-place product or quotient."""
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
-        if (live(a) and live(b)) or is_curved(a) or is_curved(b):
-            return made_beside(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
+        if (live(a) and live(b)) or is_nonlinear(a) or is_nonlinear(b):
+            return computed_on_copy(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 
     return read_in_place

@@ -1,4 +1,4 @@
-"""Attention: the softmax of eager attention and of routers, and the fused call."""
+"""Attention: the softmax of eager attention and of routers, and `scaled_dot_product_attention`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...errors import Error
 from ..coverage import CONSTANT
-from .remembered import as_before
+from .mask_history import as_in_previous_pass
 from .tensors import live
 from .value_only import attend, repeated
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def softmax(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a softmax. The products around it are read as matrix products."""
+    """Read a softmax. The products before and after it are read as matrix products."""
     if not live(input):
         context.coverage.record("attention", function.__name__, CONSTANT)
-    freeze = live(input) and context.meet("attention", function).freezes
+    freeze = live(input) and context.rule_for("attention", function).freezes
     return function(context.frozen(input) if freeze else input, *args, **kwargs)
 
 
@@ -40,11 +40,11 @@ def fused_attention(
     is_causal: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Read `scaled_dot_product_attention`, whatever its mask, scale and grouping of heads."""
+    """Read `scaled_dot_product_attention`, with any mask, scale and grouping of heads."""
     if live(query) or live(key) or live(value):
-        attn_mask, is_causal = as_before(query, key, attn_mask, is_causal)
+        attn_mask, is_causal = as_in_previous_pass(query, key, attn_mask, is_causal)
         if dropout_p > 0:
-            raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
+            raise Error(f"The model applies dropout to attention (dropout_p={dropout_p}): call model.eval() first.")
         rule = context.rules.attention
         if rule.freezes:
             query, key, attn_mask = map(context.frozen, (query, key, attn_mask))
@@ -52,11 +52,11 @@ def fused_attention(
             out, path = None, "plain: nothing is fused in this pass"
             if context.is_lean:
                 out, path = attend(query, key, value, attn_mask, is_causal, kwargs.get("scale"), context.keeper)
-            context.meet("attention", function, path)
+            context.rule_for("attention", function, path)
             if out is not None:
                 return out
             return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
-        context.meet("attention", function)
+        context.rule_for("attention", function)
         if rule.shares:
             query, key, value = context.share(query, 1 / 4), context.share(key, 1 / 4), context.share(value, 1 / 2)
         return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
@@ -67,17 +67,17 @@ def fused_attention(
 def _plain(
     function: Callable[..., Any], query: Any, key: Any, value: Any, mask: Any, causal: bool, **kwargs: Any
 ) -> Any:
-    """Call torch's own, which fuses more where heads are not in groups."""
+    """Call torch's own function, with grouped heads repeated where that makes a fused kernel available."""
     if kwargs.get("enable_gqa"):
         query, key, value = in_autocast(query, key, value)
-        apart = repeated(query, key, value, mask, causal)
-        if apart is not None:
-            (key, value), kwargs["enable_gqa"] = apart, False
+        ungrouped = repeated(query, key, value, mask, causal)
+        if ungrouped is not None:
+            (key, value), kwargs["enable_gqa"] = ungrouped, False
     return function(query, key, value, mask, 0.0, causal, **kwargs)
 
 
 def in_autocast(*tensors: Tensor) -> list[Tensor]:
-    """Return tensors in the type that torch would cast them to, as it does for its own call."""
+    """Return tensors cast to the autocast dtype, if autocast is enabled, as torch does for its own call."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return list(tensors)
@@ -97,13 +97,13 @@ def written_out(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Read `scaled_dot_product_attention` as the products and the softmax it stands for, so that its map exists."""
+    """Read `scaled_dot_product_attention` as matmul, softmax, matmul, so that the attention map is available."""
     if not (live(query) or live(key) or live(value)):
         context.coverage.record("attention", function.__name__, CONSTANT)
         how: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         return function(query, key, value, attn_mask, dropout_p, **how)
     if dropout_p > 0:
-        raise Error(f"The model drops attention at random (dropout_p={dropout_p}): call model.eval() first.")
+        raise Error(f"The model applies dropout to attention (dropout_p={dropout_p}): call model.eval() first.")
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
     mask = _numbers(attn_mask, query)
@@ -113,13 +113,13 @@ def written_out(
         scores = query @ key.transpose(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
         if mask is None:
             return F.softmax(scores, -1) @ value
-        closed = (mask == -math.inf).all(-1, keepdim=True)  # a query that sees nothing takes nothing, as torch has it
+        closed = (mask == -math.inf).all(-1, keepdim=True)  # a fully masked query attends to nothing, as in torch
         scores = scores + mask.to(scores.dtype).masked_fill(closed, 0)
         return F.softmax(scores, -1).masked_fill(closed, 0) @ value
 
 
 def _numbers(mask: Any, query: Tensor) -> Tensor | None:
-    """Return a mask as numbers to add."""
+    """Return an additive mask."""
     if mask is None or mask.dtype != torch.bool:
         return mask  # type: ignore[no-any-return]
     return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -math.inf)

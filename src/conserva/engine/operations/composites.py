@@ -1,4 +1,4 @@
-"""Calls that hide several operations: each is written out, so that every one of them meets its rule."""
+"""Calls that consist of several operations: they are decomposed, so that each operation follows its rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import Error
-from .elementwise import made_beside
+from .elementwise import computed_on_copy
 from .tensors import live
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Read `multi_head_attention_forward`, what `nn.MultiheadAttention` calls, one sample after the other in memory."""
+    """Read `multi_head_attention_forward`, which `nn.MultiheadAttention` calls, with the batch dimension first."""
     if static_k is not None or static_v is not None:
-        raise Error("multi_head_attention_forward with static_k or static_v has no reading here: pass key and value.")
+        raise Error("multi_head_attention_forward with static_k or static_v is not supported: pass key and value.")
     if training and dropout_p > 0:
-        raise Error(f"The model drops attention at random (dropout={dropout_p}): call model.eval() first.")
+        raise Error(f"The model applies dropout to attention (dropout={dropout_p}): call model.eval() first.")
     weights: Any
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
@@ -94,7 +94,7 @@ def multi_head_attention(
 def _joint_mask(
     query: Tensor, attention: Tensor | None, padding: Tensor | None, samples: int, heads: int, extra: int
 ) -> Tensor | None:
-    """Return the sum of both masks as numbers to add, open for `extra` keys that the layer appends."""
+    """Return the sum of both masks as an additive mask, with `extra` unmasked keys that the layer appends."""
 
     def numbers(mask: Tensor) -> Tensor:
         if mask.dtype == torch.bool:
@@ -129,7 +129,7 @@ def interpolate_linearly(context: Propagation, function: Callable[..., Any], inp
 
 
 def _added_to(combine: Callable[[Any, Any], Any]) -> Reader:
-    """Return the reader of `addcmul` or `addcdiv`: a product or a quotient, added to a tensor."""
+    """Return the reader of `addcmul` or `addcdiv`: a product or a quotient that is added to a tensor."""
 
     def read(
         context: Propagation,
@@ -163,7 +163,7 @@ def cosine_similarity(
 def statistic_and_mean(
     context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """Read `std_mean` and `var_mean`: two results, only one of which is linear."""
+    """Read `std_mean` and `var_mean`, of whose two results only the mean is linear."""
     if not live(input):
         return function(input, *args, **kwargs)  # type: ignore[no-any-return]
     axes = kwargs.get("dim", args[0] if args and not isinstance(args[0], bool) else None)
@@ -173,12 +173,12 @@ def statistic_and_mean(
 
 
 def _in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
-    """Return the reader of the same call in place."""
+    """Return the reader of the in-place version of a call."""
 
     def read_in_place(context: Propagation, function: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
         if not live(x) and not any(map(live, args)):
             return function(x, *args, **kwargs)
-        return made_beside(context, x, lambda copy: read(context, out_of_place, copy, *args, **kwargs))
+        return computed_on_copy(context, x, lambda copy: read(context, out_of_place, copy, *args, **kwargs))
 
     return read_in_place
 

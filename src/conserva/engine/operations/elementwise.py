@@ -1,8 +1,9 @@
-"""Elementwise functions of one tensor, however many calls they are written in, read as one activation.
+"""Elementwise functions of one tensor, written in any number of calls, as one activation.
 
-`0.5 * x * (1 + tanh(c * (x + a * x**3)))` is eight calls and one GELU. Every tensor that is an elementwise function
-f of one live tensor, its source x, carries a `Trail` back to it. The next such call is linked straight to the source,
-with the coefficient (f(x) - f(0)) / x: what lies between drops out of the backward pass by itself.
+`0.5 * x * (1 + tanh(c * (x + a * x**3)))` is eight calls and one GELU. Every tensor that is an elementwise function f
+of one live tensor, its source x, has a `Trail` that refers to the source. The result of the next such call is connected
+directly to the source in the graph, with the coefficient (f(x) - f(0)) / x, so that the calls in between do not take
+part in the backward pass.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Call:
-    """One elementwise call, to be made again of its tensor."""
+    """One elementwise call that can be repeated on another tensor."""
 
     function: Callable[..., Tensor]
     args: tuple[Any, ...]
@@ -37,7 +38,7 @@ class Call:
 
 @dataclass(eq=False)
 class Activation:
-    """An elementwise function that can be made again, and the rule it is read by."""
+    """An elementwise function that can be recomputed, and the rule that it follows: `ratio` or its derivative."""
 
     again: Call
     ratio: bool
@@ -48,7 +49,7 @@ class Activation:
     name: str = ""
 
     def back(self, grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient that the rule leads on to `x`, and f(x)."""
+        """Return the gradient of `x` by the rule, and f(x)."""
         if self.ratio:
             value = self.again(x)
             return coefficient(x, value, self.at_zero, self.slope).mul_(grad), value
@@ -59,7 +60,7 @@ class Activation:
 
     @functools.cached_property
     def kind(self) -> str:
-        """What GPU kernels call the function; nothing if they do not know it."""
+        """The name of the function in the GPU kernels; "" if they do not support it."""
         name, how = self.again.function.__name__, dict(zip(("approximate",), self.again.args, strict=False))
         how.update(self.again.kwargs)
         if name == "gelu" and set(how) <= {"approximate"}:
@@ -68,13 +69,14 @@ class Activation:
 
 
 class Trail:
-    """How a tensor came from its source: by which function, and whether that is a mere factor or a number added.
+    """The function by which a tensor was computed from its source.
 
-    `whole` is the activation that makes the tensor of its source in one call, where there is one. A trail holds as
-    long as neither the tensor nor its source was changed in place: the version counters tell.
+    `function` is its number in `Functions`. `linear` is whether it only multiplies by a number or adds one. `whole` is
+    the activation that computes the tensor from its source in one call, if there is one. A trail is valid until the
+    tensor or its source is changed in place, which their version counters show.
     """
 
-    # Trails are made for many calls of a model, so they are as plain as can be: a dataclass takes twice the time.
+    # A trail is created for many calls of a model: a dataclass would take twice the time.
     __slots__ = ("function", "linear", "made", "source", "version", "whole")
 
     def __init__(self, source: Tensor, function: int, linear: bool, whole: Activation | None = None) -> None:
@@ -87,23 +89,23 @@ class Trail:
 
 
 IDENTITY = Trail(torch.empty(0), 0, linear=True)
-"""What stands for every tensor that is its own source, where only the function counts."""
+"""The trail of any tensor that is its own source, where only the function matters."""
 
 
 class _Point(NamedTuple):
-    """Where an argument of a call stands."""
+    """The value of an argument at which a call is evaluated."""
 
     value: float
 
 
-@functools.lru_cache(maxsize=1024)  # a model's few functions are the same in every pass
+@functools.lru_cache(maxsize=1024)  # a model has few functions, the same in every pass
 def _value_and_slopes(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]
 ) -> tuple[float, tuple[float, ...]]:
-    """Return what a call is at some points among its arguments, and its slopes there."""
+    """Return the value of a call, with a `_Point` for each tensor argument, and its partial derivatives there."""
     points = [torch.tensor(arg.value, dtype=torch.float64, requires_grad=True) for arg in args if type(arg) is _Point]
     waiting = iter(points)
-    # A checkpoint around the model must not take these few numbers for its own: its hooks are covered up.
+    # Hooks on saved tensors are replaced, so that a checkpoint around the model does not count these as its own.
     with torch.enable_grad(), saved_tensors_hooks(lambda x: x, lambda x: x):
         out = call(*(next(waiting) if type(arg) is _Point else arg for arg in args), **dict(kwargs))
         slopes = torch.autograd.grad(out, points)
@@ -111,12 +113,12 @@ def _value_and_slopes(
 
 
 class Limits(NamedTuple):
-    """An elementwise function near 0, as its rule needs it."""
+    """An elementwise function f at 0: f(0) and f'(0), which the rule `ratio` needs."""
 
     at_zero: float
     slope: float
     is_finite: bool = True
-    """Whether f(0) is a number; if not, 0 stands for it, and no share of f(0) can be told."""
+    """Whether f(0) is finite; if not, `at_zero` is 0, and the function is refused."""
     name: str = ""
     is_exponential: bool = False
     """Whether f(x) is c exp(k x)."""
@@ -132,9 +134,9 @@ _BOUNDING = ("abs", "clamp", "clamp_min", "clamp_max", "clip", "square")
 
 
 def _composed(name: str, before: str, args: tuple[Any, ...]) -> str:
-    """Return by which name a function of a function is known: the last one that is not a sum or a factor.
+    """Return the name of a composition of functions: that of the last one that is not a sum or a product.
 
-    A power of a power stays one, with bounds between, and so does exp of a logarithm; others are `mixed`.
+    A power of a power is a power, also with bounds in between, and so is exp of a logarithm; others are `mixed`.
     """
     if name in _PLAIN:
         return before
@@ -149,7 +151,7 @@ def _composed(name: str, before: str, args: tuple[Any, ...]) -> str:
 
 
 class Functions:
-    """The elementwise functions met, each known by the calls it is made of, with f(0) and f'(0)."""
+    """The elementwise functions of a forward pass, identified by the calls they consist of, with f(0) and f'(0)."""
 
     def __init__(self) -> None:
         self._limits = [(0.0, 1.0)]  # the first function is the identity
@@ -159,7 +161,7 @@ class Functions:
         self._wholes: dict[int, Activation] = {}
 
     def number(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Return the number of the function that `call` makes of others, which stand as trails in `args`."""
+        """Return the number of the function that a call computes from others, given by their trails in `args`."""
         known = tuple([("f", arg.function) if type(arg) is Trail else arg for arg in args])
         key = (call, known, tuple(sorted(kwargs.items())) if kwargs else ())
         number = self._numbers.get(key)
@@ -176,14 +178,14 @@ class Functions:
         return number
 
     def _limit(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, float]:
-        """Make the call on what the functions in `args` are at 0, and follow the chain rule."""
+        """Return f(0) and f'(0): the call evaluated at the values of its arguments at 0, and the chain rule."""
         inner = [self._limits[arg.function] for arg in args if isinstance(arg, Trail)]
         given = tuple(_Point(self._limits[arg.function][0]) if isinstance(arg, Trail) else arg for arg in args)
         value, slopes = _value_and_slopes(call, given, tuple(kwargs.items()))
         return value, sum(outer * here for outer, (_, here) in zip(slopes, inner, strict=True))
 
     def limit(self, number: int) -> Limits:
-        """Return f(0) and f'(0), and 0 for what is not finite."""
+        """Return f(0) and f'(0) of a function, with 0 for values that are not finite."""
         value, slope = self._limits[number]
         name, exponential = self._names[number], self._exponential[number]
         if not math.isfinite(value):
@@ -191,7 +193,7 @@ class Functions:
         return Limits(value, slope if math.isfinite(slope) else 0.0, True, name, exponential)
 
     def whole(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, Activation]:
-        """Return the number of an activation that is one call, and what makes it again."""
+        """Return the number of an activation that is a single call, and the activation."""
         number = self.number(call, (IDENTITY, *args), kwargs)
         if number not in self._wholes:
             limits = self.limit(number)
@@ -202,33 +204,33 @@ class Functions:
         return number, self._wholes[number]
 
 
-def leave_trail(context: Propagation, x: Tensor, trail: Trail) -> None:
-    """Note where a tensor came from."""
+def set_trail(context: Propagation, x: Tensor, trail: Trail) -> None:
+    """Set the trail of a tensor."""
     trail.made = x._version
-    context.notes.put(x, "conserva_trail", trail)
+    context.attributes.set(x, "conserva_trail", trail)
 
 
 def known_trail(x: Tensor) -> Trail | None:
-    """Return where `x` comes from, if that is another tensor."""
-    trail: Trail | None = getattr(x, "conserva_trail", None)  # without a __dict__ for each tensor that is asked
+    """Return the trail of `x` if it has one and it is still valid."""
+    trail: Trail | None = getattr(x, "conserva_trail", None)  # does not create a __dict__, unlike x.__dict__
     if trail is None or trail.source._version != trail.version or trail.made != x._version:
         return None
     return trail
 
 
 def trail_of(x: Tensor) -> Trail:
-    """Return where `x` comes from; a tensor without a trail is its own source."""
+    """Return the trail of `x`; a tensor without one is its own source."""
     return known_trail(x) or Trail(x, 0, True)
 
 
 def source_of(x: Tensor) -> Tensor:
-    """Return what `x` comes from, or itself."""
+    """Return the source of `x`, which may be `x` itself."""
     trail = known_trail(x)
     return x if trail is None else trail.source
 
 
 def share_source(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors are elementwise functions of one: the same object, or views of the same elements."""
+    """Return whether two tensors are elementwise functions of the same tensor, or of views of the same elements."""
     a, b = source_of(a), source_of(b)
     if a is b:
         return True
@@ -245,53 +247,63 @@ def share_source(a: Tensor, b: Tensor) -> bool:
     )
 
 
-def is_curved(x: object) -> bool:
-    """Tell whether `x` is more than a multiple of its source, or its sum with a number."""
+def is_nonlinear(x: object) -> bool:
+    """Return whether `x` is a nonlinear function of its source."""
     trail = known_trail(x) if isinstance(x, Tensor) else None
     return trail is not None and not trail.linear
 
 
-def forget_trail(x: object) -> None:
-    """Drop the trail of a tensor that changes in place, or that nothing may pass by."""
+def drop_trail(x: object) -> None:
+    """Remove the trail of a tensor that is changed in place, or that later calls must not bypass."""
     if isinstance(x, Tensor):
         x.__dict__.pop("conserva_trail", None)
-        x.__dict__.pop("conserva_origin", None)
+        x.__dict__.pop("conserva_linear_origin", None)
 
 
-def made_beside(context: Propagation, x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
-    """Make an in-place call on a copy and store the result in `x`, which keeps the trail of the result."""
-    before = x.clone()  # what `x` held, once it is overwritten
+def computed_on_copy(context: Propagation, x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """Make an in-place call on a copy, and store the result, with its trail, in `x`.
+
+    Parameters
+    ----------
+    context
+        The context of the forward pass.
+    x
+        The tensor that the call changes in place.
+    make
+        The out-of-place call, as a function of the copy.
+    """
+    before = x.clone()  # the value of `x` before it is overwritten
     copy = before.view_as(before)
-    leave_trail(context, copy, known_trail(x) or Trail(x, 0, True))
+    set_trail(context, copy, known_trail(x) or Trail(x, 0, True))
     out = make(copy)
     trail = known_trail(out)
-    forget_trail(x)
+    drop_trail(x)
     if not live(out) and not x._is_view():
-        x.detach_()  # it is a constant now, and must not look like a live tensor
+        x.detach_()  # it is a constant from now on
     overwrite(x, out)
     if trail is not None and trail.source is not copy:
         source = before if trail.source is x else trail.source
-        leave_trail(context, x, Trail(source, trail.function, trail.linear))
+        set_trail(context, x, Trail(source, trail.function, trail.linear))
     return x
 
 
 def coefficient(source: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
     """Return (f(x) - f(0)) / x, with the limit f'(0) at 0."""
     if not at_zero:
-        return (value / source).masked_fill_(source == 0, slope)  # half types are divided in float32 and rounded once
-    # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is the better value, off by rounding only.
+        return (value / source).masked_fill_(source == 0, slope)  # torch divides half types in float32 and rounds once
+    # f(x) - f(0) cancels near 0: below sqrt(eps) the limit is more accurate.
     x, y = in_float32(source), in_float32(value)
     ratio = ((y - at_zero) / x).masked_fill_(x.abs() < torch.finfo(x.dtype).eps ** 0.5, slope)
     return ratio.to(source.dtype)
 
 
 class Ratio(PlainFunction):
-    """The value f(x), read as x times the constant (f(x) - f(0)) / x, with the limit f'(0) at 0."""
+    """The value f(x), with the gradient of x times the constant (f(x) - f(0)) / x, or its limit f'(0) at 0."""
 
     @staticmethod
     def forward(ctx: Any, source: Tensor, value: list[Tensor], limits: Limits, keep_value: bool) -> Tensor:
         ctx.limits, ctx.elementwise, ctx.exponential = limits, limits.name or "function", limits.is_exponential
-        ctx.is_differentiated = False  # set where an exponential turns out to be a part of a softmax
+        ctx.is_differentiated = False  # set if an exponential turns out to be part of a softmax
         values = (value[0].clone(),) if keep_value and limits.is_exponential else ()
         ctx.save_for_backward(coefficient(source, value[0], limits.at_zero, limits.slope), *values)
         return value[0]
@@ -305,11 +317,11 @@ class Ratio(PlainFunction):
 
 
 def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: bool = False, **kwargs: Any) -> Tensor:
-    """Make an elementwise call whose live arguments share one source and whose others are plain numbers."""
+    """Make an elementwise call whose live arguments share one source and whose other arguments are numbers."""
     source = next(source_of(arg) for arg in args if live(arg))
     trails = tuple([(known_trail(arg) or IDENTITY) if live(arg) else arg for arg in args])
     number = context.functions.number(call, trails, kwargs)
-    if linear and not any(map(is_curved, args)):
+    if linear and not any(map(is_nonlinear, args)):
         out: Tensor = call(*args, **kwargs)
     else:
         linear = False
@@ -317,24 +329,24 @@ def follow(context: Propagation, call: Callable[..., Any], *args: Any, linear: b
             value = call(*args, **kwargs)
         limits = context.functions.limit(number)
         out = context.ratio(source, value, limits)
-        book_at_zero(context, out, source, limits.at_zero)
-    leave_trail(context, out, Trail(source, number, linear))
+        record_value_at_zero(context, out, source, limits.at_zero)
+    set_trail(context, out, Trail(source, number, linear))
     return out
 
 
 def squared(context: Propagation, x: Tensor) -> Tensor:
-    """Return x**2, of a tensor that is its own source: (x**2 - 0) / x is x, so that this is one product, and no more.
+    """Return x**2 of a tensor that is its own source, as `x * x.detach()`: the coefficient (x**2 - 0) / x is x.
 
-    Every RMSNorm that is written out begins with it, in vain where its scale is frozen later.
+    This is the first step of every RMSNorm that is written out, so it must be cheap.
     """
     out: Tensor = x * context.frozen(x)
     number, whole = context.functions.whole(torch.square, (), {})
-    leave_trail(context, out, Trail(x, number, linear=False, whole=whole))
+    set_trail(context, out, Trail(x, number, linear=False, whole=whole))
     return out
 
 
-def book_at_zero(context: Propagation, out: Tensor, source: Tensor, at_zero: float) -> None:
-    """Book f(0), which the value f(x) of an activation contains and the ratio leaves out."""
+def record_value_at_zero(context: Propagation, out: Tensor, source: Tensor, at_zero: float) -> None:
+    """Record f(0) in the ledger: a summand of an activation f(x) that its ratio does not cover."""
     if at_zero and context.books is not None:
-        finite = torch.isfinite(source.detach())  # exp(-inf) of a mask is 0, not exp(0) and something else
-        context.book(out, at_zero, where=finite)
+        finite = torch.isfinite(source.detach())  # exp(-inf) of a mask is 0 and does not contain exp(0)
+        context.record_constant(out, at_zero, where=finite)

@@ -1,9 +1,9 @@
-"""Large activations, alone or as the gate of a product, with little kept for the backward pass.
+"""Large activations, alone or as the gate of a product, with few tensors saved for the backward pass.
 
-In `down(silu(gate(x)) * up(x))` torch keeps three tensors as wide as the MLP. Two are enough, for silu(gate) can be
-made again; and none is needed where gate and up are made again of x, which is narrower and shared. The gradient is then
-taken a few rows at a time and led straight on to x, so that none as wide as the MLP stands in memory but the one that
-comes in.
+For `down(silu(gate(x)) * up(x))` torch saves three tensors as wide as the MLP. Two are enough, because silu(gate) can
+be recomputed; none is needed if gate and up are recomputed from x, which is narrower and shared. The gradient is then
+computed for a few rows at a time and passed directly to x, so that the incoming gradient is the only tensor as wide as
+the MLP.
 """
 
 from __future__ import annotations
@@ -18,108 +18,123 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from ..kernels import at_hand
+from ..kernels import kernels_available
 from ..memory import Keeper
-from .elementwise import Activation, Trail, is_curved, known_trail
-from .origins import Origin, origin_of
+from .elementwise import Activation, Trail, is_nonlinear, known_trail
+from .linear_origins import LinearOrigin, linear_origin_of
 from .tensors import PlainFunction
 
 if TYPE_CHECKING:
     from ..context import Propagation
 
     Back = Callable[..., Sequence[Tensor | None]]
-    """From some rows of the gradient, and of every factor, to the gradient of every factor there."""
+    """Returns the gradients of all factors, given the incoming gradient and the factors' values, for some rows."""
 
 PIECE_BYTES = 2**26
-"""How much of a tensor is worked on at a time in the backward pass."""
+"""The size of the rows of a tensor that the backward pass computes at a time."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A tensor that a fused function works on: what is kept of it, and where its gradient goes on."""
+    """A factor of a fused function: what is saved of it, and which tensor gets its gradient."""
 
     kept: Tensor | None
-    """The tensor, or the input of the linear layer that makes it anew, or nothing where its value has no part."""
+    """The factor, or the input of the linear layer that recomputes it, or None if its value is not needed."""
     link: Tensor | None
-    """The tensor, or the input of its linear layer, or nothing where it is a constant."""
+    """The factor, or the input of its linear layer, or None if it is a constant."""
     weight: Tensor | None = None
     bias: Tensor | None = None
-    remade: bool = False
+    recomputed: bool = False
+    """Whether `kept` is the input of the linear layer."""
     through: bool = False
+    """Whether `link` is the input of the linear layer."""
 
     @classmethod
     def of(cls, context: Propagation, x: Tensor, *, valued: bool = True, linked: bool = True) -> Factor:
-        """Decide how `x` is kept: its value is needed or not, and it carries relevance or is a constant."""
-        keeper, found = _keeper(context), origin_of(x)
+        """Return `x` as a factor.
+
+        Parameters
+        ----------
+        context
+            The context of the forward pass.
+        x
+            The factor.
+        valued
+            Whether the backward pass needs its value.
+        linked
+            Whether it gets a gradient.
+        """
+        keeper, layer = _keeper(context), linear_origin_of(x)
         whole = not valued or keeper.keeps_whole(x)
-        if found is None:
+        if layer is None:
             return cls(keeper.pack(x) if valued else None, x if linked else None)
-        origin, given = found
-        through = linked and _may_pass(context, origin)
+        origin, given = layer
+        through = linked and _may_bypass(context, origin)
         if through:
-            _pass_by(context, x)
+            _mark_bypassed(context, x)
         link = given if through else x if linked else None
         weight = origin.weight if through or not whole else None
         if whole:
             return cls(keeper.pack(x) if valued else None, link, weight, through=through)
         keeper.recomputes()
-        return cls(keeper.pack(given), link, weight, origin.bias, remade=True, through=through)
+        return cls(keeper.pack(given), link, weight, origin.bias, recomputed=True, through=through)
 
 
-def _may_pass(context: Propagation, origin: Origin) -> bool:
-    """Tell whether a gradient may go past the output of a linear layer, straight to its input.
+def _may_bypass(context: Propagation, origin: LinearOrigin) -> bool:
+    """Return whether a gradient may bypass the output of a linear layer and go directly to its input.
 
-    A bias is booked at that output. And what lies inside a softmax is found by the matrix products where it ends.
+    It may not if the ledger records a bias at that output, nor if softmaxes are differentiated: the search for nodes
+    inside softmaxes needs the matrix products.
     """
     return context.books is None or (origin.bias is None and context.rules.attention.freezes)
 
 
-def _pass_by(context: Propagation, x: Tensor) -> None:
-    context.notes.put(x, "conserva_passed_by", True)
+def _mark_bypassed(context: Propagation, x: Tensor) -> None:
+    context.attributes.set(x, "conserva_bypassed", True)
 
 
-def was_passed_by(x: Tensor) -> bool:
-    """Tell whether some relevance goes past `x`, on to what it was made of."""
-    return "conserva_passed_by" in x.__dict__
+def is_bypassed(x: Tensor) -> bool:
+    """Return whether some relevance bypasses `x` and goes directly to a tensor that it was computed from."""
+    return "conserva_bypassed" in x.__dict__
 
 
 class Fused(Function):
-    """A value computed already; its gradient is led back to some factors, a few rows at a time."""
+    """A value that was computed before; its gradient is computed for all factors, a few rows at a time."""
 
     @staticmethod
     def forward(ctx: Any, value: list[Tensor], back: Back, factors: Sequence[Factor], *links: Tensor) -> Tensor:
         ctx.back, ctx.device = back, value[0].device
         ctx.shapes = [link.shape for link in links]
         number = {id(link): i for i, link in enumerate(links)}
-        ctx.ways = [(factor.remade, factor.through, number.get(id(factor.link))) for factor in factors]
+        ctx.how = [(factor.recomputed, factor.through, number.get(id(factor.link))) for factor in factors]
         ctx.save_for_backward(*[x for factor in factors for x in (factor.kept, factor.weight, factor.bias)])
         return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        saved, ways = ctx.saved_tensors, ctx.ways
+        saved, how = ctx.saved_tensors, ctx.how
         with torch._C.DisableTorchFunction():
             incoming = grads[0].reshape(-1, grads[0].shape[-1])
             rows = len(incoming)
             kept, weights, biases = _in_rows(saved[::3], ctx.device), saved[1::3], saved[2::3]
             step = max(1, PIECE_BYTES // (incoming.shape[1] * incoming.element_size()))
-            results = [_Gathered(incoming, shape) for shape in ctx.shapes]
+            results = [_Gradient(incoming, shape) for shape in ctx.shapes]
             for start in range(0, rows, step):
                 piece = slice(start, start + step)
                 values = [
-                    None if x is None else F.linear(x[piece], weight, bias) if remade else x[piece]
-                    for x, weight, bias, (remade, _, _) in zip(kept, weights, biases, ways, strict=True)
+                    None if x is None else F.linear(x[piece], weight, bias) if recomputed else x[piece]
+                    for x, weight, bias, (recomputed, _, _) in zip(kept, weights, biases, how, strict=True)
                 ]
                 for grad, weight, (_, through, link) in zip(
-                    ctx.back(incoming[piece], *values), weights, ways, strict=True
+                    ctx.back(incoming[piece], *values), weights, how, strict=True
                 ):
                     if grad is not None and link is not None:
                         results[link].add(piece, grad, weight if through else None)
-            return (None, None, None, *[result.whole() for result in results])
+            return (None, None, None, *[result.complete() for result in results])
 
 
 class FusedActivation(PlainFunction):
-    """An activation read by its ratio, which is made when the gradient comes: no product after it asks for that."""
+    """An activation under the rule `ratio`, whose ratio is computed in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, activation: Activation) -> Tensor:
@@ -133,11 +148,11 @@ class FusedActivation(PlainFunction):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
-            return _below(ctx.activation, grads[0], x), None
+            return _activation_gradient(ctx.activation, grads[0], x), None
 
 
 class FusedGate(PlainFunction):
-    """A product `f(x) * up` that is small enough to be worked on in one piece, and whose factors are kept."""
+    """A product `f(x) * up` whose factors are saved and whose gradient is computed for all rows at once."""
 
     @staticmethod
     def forward(
@@ -152,20 +167,20 @@ class FusedGate(PlainFunction):
         x, up = ctx.saved_tensors
         with torch._C.DisableTorchFunction():
             x, up = Keeper.unpack(x, ctx.device), Keeper.unpack(up, ctx.device)
-            return (*_split(ctx.activation, ctx.share, grads[0], x, up), None, None, None, None)
+            return (*_gate_gradients(ctx.activation, ctx.share, grads[0], x, up), None, None, None, None)
 
 
-class _Gathered:
-    """The gradient of one link, gathered a piece of its rows at a time."""
+class _Gradient:
+    """The gradient of one linked tensor, accumulated for a few rows at a time."""
 
     def __init__(self, incoming: Tensor, shape: torch.Size) -> None:
         self._incoming, self._shape = incoming, shape
         self._rows: Tensor | None = None
-        self._begun = -1
+        self._last_start = -1
 
     def add(self, piece: slice, grad: Tensor, weight: Tensor | None) -> None:
-        """Add a gradient, led through a linear layer if there is one, to some rows."""
-        begun, self._begun = self._begun == piece.start, piece.start
+        """Add a gradient to some rows, multiplied by the weight of a linear layer if there is one."""
+        begun, self._last_start = self._last_start == piece.start, piece.start
         if self._rows is None and len(grad) == len(self._incoming):
             self._rows = grad if weight is None else grad @ weight  # all rows at once
             return
@@ -179,21 +194,21 @@ class _Gathered:
         else:
             torch.mm(grad, weight, out=rows)
 
-    def whole(self) -> Tensor | None:
-        """Return the gradient in the shape of the link."""
+    def complete(self) -> Tensor | None:
+        """Return the gradient in the shape of the linked tensor."""
         return None if self._rows is None else self._rows.view(self._shape)
 
 
 def _in_rows(kept: Sequence[Tensor | None], device: torch.device) -> list[Tensor | None]:
-    """Bring back what was kept, each tensor once, as a matrix."""
-    back: dict[object, Tensor] = {}
-    found: list[Tensor | None] = []
+    """Return saved tensors on their device as matrices; each is transferred only once."""
+    transferred: dict[object, Tensor] = {}
+    matrices: list[Tensor | None] = []
     for x in kept:
         key = None if x is None else (x.data_ptr(), x.shape, x.stride(), x.dtype)
-        if x is not None and key not in back:
-            back[key] = Keeper.unpack(x, device).reshape(-1, x.shape[-1])
-        found.append(None if x is None else back[key])
-    return found
+        if x is not None and key not in transferred:
+            transferred[key] = Keeper.unpack(x, device).reshape(-1, x.shape[-1])
+        matrices.append(None if x is None else transferred[key])
+    return matrices
 
 
 def _fuse(value: Tensor, back: Back, *factors: Factor) -> Tensor:
@@ -202,19 +217,19 @@ def _fuse(value: Tensor, back: Back, *factors: Factor) -> Tensor:
 
 
 def activate(context: Propagation, x: Tensor, activation: Activation) -> Tensor | None:
-    """Return f(x) of a large `x`, or nothing where torch's own graph would keep as little."""
-    remade = origin_of(x) is not None and not _keeper(context).keeps_whole(x)
-    if not remade and not activation.ratio:
+    """Return f(x) of a large `x`; None if torch's own graph would save as little."""
+    recomputed = linear_origin_of(x) is not None and not _keeper(context).keeps_whole(x)
+    if not recomputed and not activation.ratio:
         return None
-    if not remade and x.nbytes <= PIECE_BYTES:
+    if not recomputed and x.nbytes <= PIECE_BYTES:
         return FusedActivation.apply(x, activation)  # type: ignore[no-any-return]
-    factor = Factor.of(context, x) if remade else Factor(x.detach(), x)
+    factor = Factor.of(context, x) if recomputed else Factor(x.detach(), x)
     value = activation.again(x.detach())
-    return _fuse(value, lambda grad, x: (_below(activation, grad, x),), factor)
+    return _fuse(value, lambda grad, x: (_activation_gradient(activation, grad, x),), factor)
 
 
 def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tensor) -> Tensor | None:
-    """Return the product of large live tensors if one comes out of an activation; nothing if it is another product."""
+    """Return the product of large live tensors if one is the output of an activation; None for other products."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return None
     gate, up, trail, keeper = a, b, _made_whole(a), _keeper(context)
@@ -223,40 +238,40 @@ def gate(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tenso
     if trail is None or trail.whole is None:
         return None
     activation, again = trail.whole, trail.whole.again
-    constant = context.rules.product.freezes_gate and not is_curved(up)
+    constant = context.rules.product.freezes_gate and not is_nonlinear(up)
     if activation.ratio and activation.at_zero and not constant:
-        return None  # f(0) is booked at the activation
-    share = 1.0 if context.meet("product", function).differentiates else 0.5
-    _pass_by(context, gate)
+        return None  # the ledger records f(0) at the activation, which must not be bypassed
+    share = 1.0 if context.rule_for("product", function).differentiates else 0.5
+    _mark_bypassed(context, gate)
     value = function(a.detach(), b.detach())
-    if not constant and _is_kept_in_one_piece(trail.source) and _is_kept_in_one_piece(up):
+    if not constant and _is_small(trail.source) and _is_small(up):
         return FusedGate.apply(trail.source, up, [value], activation, share, keeper)  # type: ignore[no-any-return]
     if not constant:
         return _fuse(
-            value, partial(_split, activation, share), Factor.of(context, trail.source), Factor.of(context, up)
+            value, partial(_gate_gradients, activation, share), Factor.of(context, trail.source), Factor.of(context, up)
         )
-    up_alone = Factor.of(context, up, valued=False)
-    if origin_of(trail.source) is None or keeper.keeps_whole(gate):
-        return _fuse(value, lambda grad, gate, _: (None, grad * gate), Factor(keeper.pack(gate), None), up_alone)
-    remade = Factor.of(context, trail.source, linked=False)
-    return _fuse(value, lambda grad, x, _: (None, grad * again(x)), remade, up_alone)
+    up_only = Factor.of(context, up, valued=False)
+    if linear_origin_of(trail.source) is None or keeper.keeps_whole(gate):
+        return _fuse(value, lambda grad, gate, _: (None, grad * gate), Factor(keeper.pack(gate), None), up_only)
+    recomputed = Factor.of(context, trail.source, linked=False)
+    return _fuse(value, lambda grad, x, _: (None, grad * again(x)), recomputed, up_only)
 
 
-def _is_kept_in_one_piece(x: Tensor) -> bool:
-    """Tell whether nothing is gained by making `x` anew, or by taking its gradient a few rows at a time."""
-    return x.nbytes <= PIECE_BYTES and origin_of(x) is None
+def _is_small(x: Tensor) -> bool:
+    """Return whether `x` need not be recomputed, nor its gradient be computed for a few rows at a time."""
+    return x.nbytes <= PIECE_BYTES and linear_origin_of(x) is None
 
 
 def _made_whole(x: Tensor) -> Trail | None:
-    """Return the trail of `x`, if an activation made it in one call and it is still what that made."""
+    """Return the trail of `x` if it is the unchanged output of an activation in one call."""
     trail = known_trail(x)
     if trail is None or trail.whole is None or trail.source.dtype != x.dtype:
         return None
     return trail
 
 
-def _below(activation: Activation, grad: Tensor, x: Tensor) -> Tensor:
-    """Return what an activation by itself hands back to `x`."""
+def _activation_gradient(activation: Activation, grad: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient of `x`, given that of `f(x)`."""
     if activation.ratio and activation.kind and _fits_kernel(grad, x):
         from ..kernels.gate_gradients import ratio_gradient
 
@@ -264,23 +279,23 @@ def _below(activation: Activation, grad: Tensor, x: Tensor) -> Tensor:
     return activation.back(grad, x)[0]
 
 
-def _split(activation: Activation, share: float, grad: Tensor, x: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how the gradient of `f(x) * up` splits, each factor getting a share of it."""
+def _gate_gradients(activation: Activation, share: float, grad: Tensor, x: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of `x` and `up`, given that of `f(x) * up`; each factor gets a share of it."""
     if activation.kind and _fits_kernel(grad, x, up):
         from ..kernels.gate_gradients import gate_gradients
 
         return gate_gradients(grad, x, up, kind=activation.kind, ratio=activation.ratio, share=share)
-    reaching = grad * up
-    below, value = activation.back(reaching if share == 1 else reaching.mul_(share), x)
-    beside = value * grad
-    return below, beside if share == 1 else beside.mul_(share)
+    grad_gate = grad * up
+    grad_x, value = activation.back(grad_gate if share == 1 else grad_gate.mul_(share), x)
+    grad_up = value * grad
+    return grad_x, grad_up if share == 1 else grad_up.mul_(share)
 
 
 def _fits_kernel(*tensors: Tensor) -> bool:
     same = all(x.dtype == tensors[0].dtype and x.is_contiguous() for x in tensors)
-    return same and tensors[0].dtype != torch.float64 and at_hand(tensors[0].device)
+    return same and tensors[0].dtype != torch.float64 and kernels_available(tensors[0].device)
 
 
 def _keeper(context: Propagation) -> Keeper:
-    assert context.keeper is not None  # checked before a call is fused
+    assert context.keeper is not None  # checked by the callers
     return context.keeper

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..held import with_value
+from ..frozen_factors import with_value
 from .arithmetic import multiply
-from .origins import remember
+from .linear_origins import set_linear_origin
 from .tensors import in_float32, live
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Stabilised(Function):
-    """The value z, with the gradient times z / (z' + epsilon sign z'), where z' is what the relevance is shared by."""
+    """The value z, with the gradient of z' times z / (z' + epsilon sign z'): z' is z, or z with larger weights."""
 
     @staticmethod
     def forward(ctx: Any, shared_by: Tensor, value: list[Tensor], epsilon: float) -> Tensor:
@@ -60,15 +60,18 @@ def _gamma(context: Propagation, affine: Affine, x: Tensor, weight: Tensor, bias
 def _stabilised(context: Propagation, shared_by: Tensor, value: Tensor) -> Tensor:
     epsilon = context.rules.epsilon
     out: Tensor = Stabilised.apply(shared_by, [value], epsilon)  # type: ignore[no-untyped-call]
-    if context.held is None:
+    if context.frozen_factors is None:
         return out
-    base, before = context.held.value(lambda: value), context.held.value(lambda: shared_by)
+    base, before = context.frozen_factors.value(lambda: value), context.frozen_factors.value(lambda: shared_by)
     share = base / (before + torch.where(before < 0, -epsilon, epsilon))
     return with_value(out, base + share * (shared_by.detach() - before))
 
 
 RULES: dict[str, Callable[..., tuple[Tensor, Any, Tensor]]] = {"zero": _zero, "epsilon": _epsilon, "gamma": _gamma}
-"""Rule -> what it makes of a layer: the tensor and the bias that are booked, and the output."""
+"""Name of a rule -> the function that applies it to a layer.
+
+It returns the tensor at which the ledger records the bias, that bias, and the output of the layer.
+"""
 
 
 def layer(
@@ -81,21 +84,35 @@ def layer(
     trailing: int = 0,
     factor: float = 1,
 ) -> Any:
-    """Read a linear layer, `affine(x, weight, bias)`; `trailing` axes of its output follow the one of the bias."""
+    """Read a linear layer.
+
+    Parameters
+    ----------
+    context, function
+        The context, and the torch function that was called.
+    affine
+        Computes the layer: `affine(x, weight, bias)`.
+    x, weight, bias
+        Its arguments.
+    trailing
+        The number of dimensions of the output after that of the bias.
+    factor
+        The factor of the bias.
+    """
     if live(weight):
         if live(x):
             x, weight = _bilinear(context, function, x, weight)
         out = affine(x, weight, bias)
-        context.book(out, _along(bias, trailing), factor=factor, of=bias)
+        context.record_constant(out, _along(bias, trailing), factor=factor, of=bias)
         return out
     if not live(x):
         out = affine(x, weight, bias)
-        if live(bias):  # constants join a live sum
-            context.book(out, affine(x, weight, torch.zeros_like(bias)))
+        if live(bias):  # the product is a constant that is added to a live tensor
+            context.record_constant(out, affine(x, weight, torch.zeros_like(bias)))
         return out
-    booked, bias_used, out = RULES[context.meet("linear", function).name](context, affine, x, weight, bias)
+    biased, bias_used, out = RULES[context.rule_for("linear", function).name](context, affine, x, weight, bias)
     if not live(bias):
-        context.book(booked, _along(bias_used, trailing), factor=factor, of=bias, of_layer=True)
+        context.record_constant(biased, _along(bias_used, trailing), factor=factor, of=bias, of_layer=True)
     return out
 
 
@@ -107,12 +124,12 @@ def linear(context: Propagation, function: Callable[..., Any], input: Any, weigh
     """Read `linear`."""
     if not context.rules.linear.differentiates or not live(input) or live(weight) or live(bias):
         return layer(context, function, function, input, weight, bias)
-    context.meet("linear", function)  # as in most of a model's calls there is nothing to change
+    context.rule_for("linear", function)  # a fast path for most layers
     out = function(input, weight, bias)
     if bias is not None:
-        context.book(out, bias, of_layer=True)
+        context.record_constant(out, bias, of_layer=True)
     if context.keeper is not None and context.keeper.is_large(out):
-        remember(context, out, input, weight, bias)
+        set_linear_origin(context, out, input, weight, bias)
     return out
 
 
@@ -125,7 +142,7 @@ def convolution(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Read `conv1d` and its like."""
+    """Read convolutions."""
 
     def affine(x: Tensor, weight: Tensor, bias: Any) -> Tensor:
         return function(x, weight, bias, *args, **kwargs)  # type: ignore[no-any-return]
@@ -142,7 +159,7 @@ def add_matrix_product(
     alpha: float = 1,
     **named: Any,
 ) -> Any:
-    """Read `addmm` and `baddbmm`, `beta * input + alpha * a @ b`: a linear layer with either factor as its weight."""
+    """Read `addmm` and `baddbmm`, `beta * input + alpha * a @ b`: a linear layer whose weight is one of the factors."""
     a, b = (*factors, *named.values())  # mat1 and mat2, or batch1 and batch2
     reverse = live(b) and not live(a)
 
@@ -154,12 +171,12 @@ def add_matrix_product(
 
 
 def matrix_product(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read `a @ b`: a product of an attention head, a product of other live tensors, or a linear layer by hand."""
+    """Read `a @ b`: of attention, of other live tensors, or a linear layer without `linear`."""
     a, b = (input, *args, *kwargs.values())  # the second is called other, mat2, vec or tensor
     if live(a) and live(b):
         return function(*_bilinear(context, function, a, b))
     if live(b) and b.dim() <= 2 and context.books is not None:
-        context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are sent to experts
+        context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are routed to experts
     for x, weight in ((a, b), (b, a)):
         if live(x) and not context.rules.linear.differentiates and context.parameter_of(weight) is not None:
 
@@ -171,14 +188,14 @@ def matrix_product(context: Propagation, function: Callable[..., Any], input: An
 
 
 def _bilinear(context: Propagation, function: Callable[..., Any], *factors: Any) -> list[Any]:
-    """Return the factors of a matrix product of live tensors, each letting through its share of the gradient.
+    """Return the factors of a matrix product of live tensors, with their gradients scaled as the rules say.
 
-    Whether it is an attention head's is not known yet: what comes after the product decides, and `witness` checks it.
+    Whether the product is part of an attention is not known yet; `graph_check` decides that after the forward pass.
     """
     rules = context.rules
     halved = rules.bilinear.shares or (rules.bilinear.refuses and rules.attention.shares)
     if not rules.bilinear.refuses:
-        context.meet("bilinear", function)
+        context.rule_for("bilinear", function)
     share = 1 / sum(map(live, factors)) if halved else 1
     return [context.share(factor, share) for factor in factors] if share < 1 else list(factors)
 
@@ -202,8 +219,8 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
 
 
 def solve(context: Propagation, function: Callable[..., Any], A: Any, B: Any, **kwargs: Any) -> Any:  # noqa: N803
-    """Read `solve_triangular`: division by a matrix, constant like every divisor but for the gradient."""
-    if live(A) and not context.meet("product", function).differentiates:
+    """Read `solve_triangular`. Unless products are differentiated, the matrix is a constant, like a divisor."""
+    if live(A) and not context.rule_for("product", function).differentiates:
         A = context.frozen(A)  # noqa: N806
     return function(A, B, **kwargs)
 

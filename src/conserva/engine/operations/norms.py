@@ -1,4 +1,4 @@
-"""Norms that are one call: LayerNorm, RMSNorm, GroupNorm and their like. `patterns` has those written out."""
+"""Norms in one call: LayerNorm, RMSNorm, GroupNorm and others. `patterns` recognises norms written in several calls."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import Error
-from ..held import with_value
-from ..kernels import at_hand
+from ..frozen_factors import with_value
+from ..kernels import kernels_available
 from .tensors import PlainFunction, in_float32, live
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FrozenLayerNorm(PlainFunction):
-    """A LayerNorm, read as (x - mean) times a constant: the LN-rule."""
+    """A LayerNorm with the gradient of (x - mean) times a constant: the LN-rule."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: list[int], weight: Any, bias: Any, eps: float) -> Tensor:
@@ -33,14 +33,14 @@ class FrozenLayerNorm(PlainFunction):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale, weight = ctx.saved_tensors
         # scale * (g - mean g): the mean is live, detaching it would break conservation (Ali et al. 2022, section 4.2).
-        with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
-            if at_hand(scale.device):
+        with torch._C.DisableTorchFunction():  # the context is active for checkpoints, and must not intercept this
+            if kernels_available(scale.device):
                 from ..kernels.norm_gradient import fits, norm_gradient
 
                 if fits(grads[0], scale, weight):
                     return norm_gradient(grads[0], scale, weight), None, None, None, None
-            # Torch's own backward has a third term, y mean(g y), which differentiates the scale: where the normed
-            # values y are 0 there is none of it.
+            # Torch's own backward has a third term, y mean(g y), which differentiates the scale: it vanishes if zeros
+            # are passed for the normalised values y.
             zeros = torch.zeros_like(grads[0], memory_format=torch.contiguous_format)
             none, wanted = torch.zeros_like(scale), (True, False, False)
             grad, _, _ = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, None, wanted)
@@ -51,7 +51,7 @@ _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 
 
 class FrozenScale(PlainFunction):
-    """A norm's value, read as (x - mean) times a constant: the LN-rule. RMSNorm has no mean to subtract."""
+    """A norm's value with the gradient of (x - mean) times a constant: the LN-rule. RMSNorm has no mean."""
 
     @staticmethod
     def forward(
@@ -65,7 +65,7 @@ class FrozenScale(PlainFunction):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale, weight = ctx.saved_tensors
         grad = in_float32(grads[0])
-        grad = grad * (scale if weight is None else weight)  # a tensor of our own: the rest works in place
+        grad = grad * (scale if weight is None else weight)  # a new tensor, which may be changed in place
         if ctx.centred:  # the mean is live: detaching it would break conservation (Ali et al. 2022, section 4.2)
             grad -= grad.mean(ctx.axes, keepdim=True)
         if weight is not None:
@@ -83,8 +83,8 @@ def _freeze(
     centred: bool,
     bias: Any = None,
 ) -> Tensor:
-    if context.held is not None:
-        value = context.held.normed(in_float32(x), lambda: scale, axes, centred, weight, bias).to(value.dtype)
+    if context.frozen_factors is not None:
+        value = context.frozen_factors.normed(in_float32(x), lambda: scale, axes, centred, weight, bias).to(value.dtype)
     return FrozenScale.apply(x, [value], scale, weight, axes, centred)  # type: ignore[no-any-return]
 
 
@@ -94,9 +94,11 @@ def _deviation(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
 
 
 def _affine_by_hand(read: Reader, at: int, channels_first: bool) -> Reader:
-    """Return the reader of a norm whose weight or bias may be live: those are applied in calls of their own."""
+    """Return the reader of a norm whose weight or bias may be live: these are applied by separate calls."""
 
-    def read_apart(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
+    def read_separately(
+        context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         given = dict(zip(("weight", "bias"), args[at : at + 2], strict=False)) | kwargs
         weight, bias = given.get("weight"), given.get("bias")
         if not (live(weight) or live(bias)):
@@ -105,12 +107,12 @@ def _affine_by_hand(read: Reader, at: int, channels_first: bool) -> Reader:
         out = read(context, function, input, *plain, **{**kwargs, **dict.fromkeys({"weight", "bias"} & set(kwargs))})
         shape = (-1, *[1] * (input.dim() - 2)) if channels_first else None
         with context.reading():
-            for one, join in ((weight, torch.mul), (bias, torch.add)):
-                if one is not None:
-                    out = join(out, one if shape is None else one.view(shape))
+            for operand, apply in ((weight, torch.mul), (bias, torch.add)):
+                if operand is not None:
+                    out = apply(out, operand if shape is None else operand.view(shape))
         return out
 
-    return read_apart
+    return read_separately
 
 
 def layer_norm(
@@ -126,20 +128,22 @@ def layer_norm(
     """Read `layer_norm`."""
     if not live(input):
         return function(input, normalized_shape, weight, bias, eps)
-    if context.meet("norm", function).differentiates:
+    if context.rule_for("norm", function).differentiates:
         out = function(input, normalized_shape, weight, bias, eps)
     else:
         given: tuple[Any, ...] = (input, weight, bias)
-        if input.is_cuda and torch.is_autocast_enabled("cuda"):  # which norms in float32, unlike a CPU's
+        if input.is_cuda and torch.is_autocast_enabled(
+            "cuda"
+        ):  # CUDA's autocast computes norms in float32, the CPU's does not
             given = tuple(x.float() if isinstance(x, Tensor) else x for x in given)
         x, scale, offset = given
         out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset, eps)
-        if context.held is not None:
+        if context.frozen_factors is not None:
             axes = tuple(range(-len(normalized_shape), 0))
-            value = context.held.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale, offset)
+            value = context.frozen_factors.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale, offset)
             out = with_value(out, value)
     if bias is not None:
-        context.book(out, bias)
+        context.record_constant(out, bias)
     return out
 
 
@@ -154,7 +158,7 @@ def rms_norm(
     """Read `rms_norm`."""
     if not live(input):
         return function(input, normalized_shape, weight, eps)
-    if context.meet("norm", function).differentiates:
+    if context.rule_for("norm", function).differentiates:
         return function(input, normalized_shape, weight, eps)
     axes = tuple(range(-len(normalized_shape), 0))
     with torch.no_grad():
@@ -174,26 +178,25 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:
-    """Read `group_norm`: a LayerNorm over the channels of a group, with a weight for each channel."""
+    """Read `group_norm`: a LayerNorm over each group of channels, with a weight for each channel."""
     if not live(input):
         return function(input, num_groups, weight, bias, eps)
     channels = (-1, *[1] * (input.dim() - 2))
-    if context.meet("norm", function).differentiates:
+    if context.rule_for("norm", function).differentiates:
         out = function(input, num_groups, weight, bias, eps)
     else:
         groups = input.unflatten(1, (num_groups, -1))  # type: ignore[no-untyped-call]
         axes = tuple(range(2, groups.dim()))
         with torch.no_grad():
-            value = (
-                function(input, num_groups, weight, bias, eps).view_as(groups).clone()
-            )  # a view could not be changed
+            value = function(input, num_groups, weight, bias, eps).view_as(groups)
+            value = value.clone()  # an autograd function's output that is a view cannot be changed in place
             each, offset = (
-                None if one is None else one.view(channels).expand(input.shape[1:]).reshape(groups.shape[1:])
-                for one in (weight, bias)
+                None if x is None else x.view(channels).expand(input.shape[1:]).reshape(groups.shape[1:])
+                for x in (weight, bias)
             )
             scale = _deviation(groups, axes, eps)
         out = _freeze(context, groups, value, scale, each, axes, True, offset).flatten(1, 2)
-    context.book(out, None if bias is None else bias.view(channels), of=bias)
+    context.record_constant(out, None if bias is None else bias.view(channels), of=bias)
     return out
 
 
@@ -210,20 +213,20 @@ def batch_norm(
     eps: float = 1e-5,
     *rest: Any,
 ) -> Any:
-    """Read `batch_norm` with stored statistics: linear, with a constant."""
+    """Read `batch_norm` with running statistics: a linear map and a constant."""
     if live(input) and training:
-        raise Error("A batch norm of the model is in training mode, where samples mix: call model.eval() first.")
+        raise Error("A batch norm of the model is in training mode, which mixes samples: call model.eval() first.")
     if not live(input):
         return function(input, running_mean, running_var, weight, bias, training, momentum, eps, *rest)
-    context.meet("linear", function)
+    context.rule_for("linear", function)
     channels = (-1, *[1] * (input.dim() - 2))
     with torch.no_grad():
         value = function(input, running_mean, running_var, weight, bias, training, momentum, eps, *rest)
         scale = torch.rsqrt(in_float32(running_var) + eps) * (1.0 if weight is None else weight)
         offset = -running_mean * scale if bias is None else bias - running_mean * scale
-    # Not by torch's own gradient, which on a CPU is wrong for one sample with its channels last.
+    # Not with torch's own gradient, which is wrong on a CPU for a single sample in channels-last layout.
     out = _freeze(context, input, value, scale.view(channels), None, (), False, offset.view(channels))
-    context.book(out, offset.view(channels), of=bias)
+    context.record_constant(out, offset.view(channels), of=bias)
     return out
 
 
@@ -240,7 +243,7 @@ def instance_norm(
     eps: float = 1e-5,
     *rest: Any,
 ) -> Any:
-    """Read `instance_norm`: a GroupNorm with a group for each channel, or a batch norm with stored statistics."""
+    """Read `instance_norm`: a GroupNorm with a group for each channel, or a batch norm with running statistics."""
     if not live(input) or not use_input_stats:
         if live(input):
             return batch_norm(context, F.batch_norm, input, running_mean, running_var, weight, bias, False, 0.0, eps)
@@ -257,15 +260,15 @@ def normalize(
     eps: float = 1e-12,
     out: None = None,
 ) -> Any:
-    """Read `normalize`: division by a length."""
-    if not live(input) or context.meet("norm", function).differentiates:
+    """Read `normalize`: division by a vector norm."""
+    if not live(input) or context.rule_for("norm", function).differentiates:
         return function(input, p, dim, eps)
     return input / context.frozen(input).norm(p, dim, keepdim=True).clamp_min(eps)
 
 
 def renorm(context: Propagation, function: Callable[..., Any], input: Any, p: float, dim: int, maxnorm: float) -> Any:
-    """Read `renorm`: slices that are longer than a limit are divided by their length."""
-    if not live(input) or context.meet("norm", function).differentiates:
+    """Read `renorm`: slices whose norm is larger than a limit are scaled down to it."""
+    if not live(input) or context.rule_for("norm", function).differentiates:
         return function(input, p, dim, maxnorm)
     axes = [axis for axis in range(input.dim()) if axis != dim % input.dim()]
     length = torch.linalg.vector_norm(context.frozen(input), p, axes, keepdim=True)

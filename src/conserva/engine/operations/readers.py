@@ -1,10 +1,22 @@
-"""How torch calls are read: the name of a call -> its reader. Calls without one are linear in what is live."""
+"""The table of readers: the name of a torch call -> its reader. Calls without one must be linear."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import activations, arithmetic, attention, composites, joins, linear, lookup, lost, moves, norms, rows
+from . import (
+    activations,
+    arithmetic,
+    attention,
+    composites,
+    concat_and_fill,
+    copies_and_views,
+    detached_values,
+    linear,
+    lookup,
+    norms,
+    reordering,
+)
 
 if TYPE_CHECKING:
     from ..rules import RuleSet
@@ -12,19 +24,31 @@ if TYPE_CHECKING:
 
 READERS = {
     name: reader
-    for part in (activations, arithmetic, attention, composites, joins, linear, lookup, lost, norms, moves, rows)
+    for part in (
+        activations,
+        arithmetic,
+        attention,
+        composites,
+        concat_and_fill,
+        linear,
+        lookup,
+        detached_values,
+        norms,
+        copies_and_views,
+        reordering,
+    )
     for name, reader in part.READERS.items()
 }
 
-_FOR_NAMES = {rows.move_axes, rows.pick_rows, moves.copy, moves.view}
-"""Readers that keep books, and remember which parameter a constant was made from."""
+_FOR_NAMES = {reordering.move_axes, reordering.pick_rows, copies_and_views.copy, copies_and_views.view}
+"""Readers that update the ledger, and record which parameter a constant was computed from."""
 
 _FOR_FUNCTIONS = {arithmetic.READERS[name] for name in ("add", "sub", "rsub", "neg")}
-"""Readers that keep books, and follow elementwise functions that are written in several calls."""
+"""Readers that update the ledger, and follow elementwise functions written in several calls."""
 
 
 def is_idle(reader: Reader, rules: RuleSet) -> bool:
-    """Tell whether a reader makes a call as it stands where no books are kept: such calls are most of a model's."""
-    if reader in _FOR_NAMES:  # the other rules ask for the parameter that a matrix is, or follow functions
+    """Return whether a reader has no effect without a ledger, so that its calls, most of a model's, can skip it."""
+    if reader in _FOR_NAMES:  # other rules need the parameter that a matrix was computed from, or follow functions
         return rules.linear.differentiates and rules.activation.differentiates
     return reader in _FOR_FUNCTIONS and rules.activation.differentiates

@@ -1,4 +1,4 @@
-"""What is live, what is constant, and how much of a gradient passes."""
+"""Helpers of all readers: live tensors, scaled gradients, in-place results, precision."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from ..context import Propagation
 
     Reader = Callable[..., Any]
-    """How one torch call is read: `reader(context, function, *args, **kwargs)` returns what the call returns."""
+    """Makes a torch call under the rules: `reader(context, function, *args, **kwargs)` returns the call's result."""
 
 
 def live(x: object) -> TypeGuard[Tensor]:
-    """Tell whether `x` carries relevance. Parameters never do: the context hands them over as constants."""
+    """Return whether `x` carries relevance. Parameters never do: the context passes them to readers detached."""
     return isinstance(x, Tensor) and x.requires_grad
 
 
 class PlainFunction(Function):
-    """An autograd function that is called many times in a pass."""
+    """An autograd function with a fast `apply`, for functions that are called many times in a pass."""
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Call it as torch does, past what torch looks up for functions of another make and for its transforms."""
+        """Call the function without torch's checks for old-style functions and functorch transforms, to save time."""
         if torch._C._are_functorch_transforms_active():
             return super().apply(*args)  # type: ignore[no-untyped-call]
         return super(Function, cls).apply(*args)  # type: ignore[misc]
 
 
 class ScaleGradient(PlainFunction):
-    """The identity, with the gradient times a factor."""
+    """The identity, with the gradient multiplied by a factor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -47,15 +47,15 @@ class ScaleGradient(PlainFunction):
 
 
 def overwrite(target: Tensor, value: Tensor) -> Tensor:
-    """Store `value` in `target`, for calls that work in place: what was there has no part in it any more."""
+    """Store the result of an in-place call in its target, whose previous value drops out of the graph."""
     return target.copy_(value)
 
 
-def untouched(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Read a call as it stands: linear in what is live, with nothing to book."""
+def pass_through(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Make a call without any change, parameters included."""
     return function(*args, **kwargs)
 
 
 def in_float32(x: Tensor) -> Tensor:
-    """Return `x` in float32, or as it is in float64: sums and quotients in half precision are not to be trusted."""
+    """Return `x` in float32, or unchanged in float64: sums and quotients in half precision are inaccurate."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()

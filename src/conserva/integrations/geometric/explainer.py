@@ -13,7 +13,7 @@ from torch_geometric.explain import Explanation  # type: ignore[import-untyped]
 from torch_geometric.explain.algorithm import ExplainerAlgorithm  # type: ignore[import-untyped]
 from torch_geometric.explain.config import MaskType  # type: ignore[import-untyped]
 
-from ...engine import census
+from ...engine import module_tree
 from ...engine.context import Propagation, as_rule_set
 from ...engine.inputs import Inputs
 from ...engine.passes import INPUTS, Pass, Relevance
@@ -85,7 +85,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         return_type, mode = self.model_config.return_type.value, self.model_config.mode.value
         call = Call((x, edge_index), arguments, (_NODES, "edge_index"), 0, return_type=return_type)
         modules = dict(model.named_modules())
-        census.refuse_sealed(modules)
+        module_tree.refuse_opaque_modules(modules)
         _refuse_kernels(modules, self.rules)
         explain = Pass(model, modules, self.rules, [self.at], True, self.trusted)
         with untouched(model), torch.inference_mode(False), torch.enable_grad():

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..._util.cores import cores
-from ...engine.interrupts import Waiting
+from ...engine.interrupts import DeferredSignals
 from ...errors import Error
 
 Say = Callable[[str, int, int], None]
@@ -74,7 +74,7 @@ def _without_interrupts() -> Iterator[None]:
     A new process inherits which signals are blocked. In this process an interrupt waits until the block ends: raised in
     the middle of a start, it would leave a worker that waits for what it has to do.
     """
-    with Waiting():
+    with DeferredSignals():
         if not hasattr(signal, "pthread_sigmask"):
             yield
             return

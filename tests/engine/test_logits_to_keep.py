@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import conserva
 from conserva.engine.inputs import Inputs
-from conserva.engine.positions import only_explained
+from conserva.engine.logits_to_keep import keep_explained_logits
 from tiny import bert, shake, tokens
 
 
@@ -113,19 +113,19 @@ def test_everything_else_is_left_alone(name: str) -> None:
     make, further, targets = LEFT_ALONE[name]
     model = make()
     call = Inputs.of(model, {**tokens(), **further})
-    assert only_explained(model, call, targets) == (call, targets)
+    assert keep_explained_logits(model, call, targets) == (call, targets)
 
 
 def test_samples_along_another_axis_are_left_alone() -> None:
     model = language_model()
     call = Inputs.of(model, tokens(7, 7), batch_dim=1)
-    assert only_explained(model, call, [(1, 2)]) == (call, [(1, 2)])
+    assert keep_explained_logits(model, call, [(1, 2)]) == (call, [(1, 2)])
 
 
 def test_several_positional_arguments_are_left_alone() -> None:
     model, given = language_model(), tokens()
     call = Inputs.of(model, tuple(given.values()))
-    assert only_explained(model, call, [(1, 2)]) == (call, [(1, 2)])
+    assert keep_explained_logits(model, call, [(1, 2)]) == (call, [(1, 2)])
 
 
 @pytest.mark.parametrize("target", [(7, 2), (1, 99), (1, 2, 3)])
@@ -166,10 +166,10 @@ class Translates(nn.Module):
 def test_positions_of_a_decoder_are_counted_by_its_own_tokens(position: int, moved: bool) -> None:
     model = Translates()
     call = Inputs.of(model, {"input_ids": torch.ones(1, 9).long(), "decoder_input_ids": torch.ones(1, 4).long()})
-    assert ("logits_to_keep" in only_explained(model, call, [(position, 5)])[0].kwargs) == moved
+    assert ("logits_to_keep" in keep_explained_logits(model, call, [(position, 5)])[0].kwargs) == moved
 
 
 def test_a_decoder_whose_tokens_are_not_given_is_left_alone() -> None:
     model = Translates()
     call = Inputs.of(model, {"input_ids": torch.ones(1, 9).long()})
-    assert only_explained(model, call, [(0, 5)]) == (call, [(0, 5)])
+    assert keep_explained_logits(model, call, [(0, 5)]) == (call, [(0, 5)])

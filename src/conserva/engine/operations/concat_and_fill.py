@@ -1,4 +1,4 @@
-"""Calls that put constants beside or in place of live values."""
+"""Concatenation, masking and assignment: calls whose result has live values and constants as separate elements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .origins import cut
+from .linear_origins import split
 from .tensors import live, overwrite
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def concatenate(
     context: Propagation, function: Callable[..., Any], tensors: Sequence[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Read `cat` and `stack`: what is not live is a constant of the result, class tokens among it."""
+    """Read `cat` and `stack`: tensors that are not live, such as class tokens, are constants of the result."""
     tensors = [context.constant(tensor) if type(tensor) is Parameter else tensor for tensor in tensors]
     out = function(tensors, *args, **kwargs)
     if context.books is not None and live(out):
         for i, tensor in enumerate(tensors):
             if not live(tensor) and tensor.numel():
-                alone = [x if i == j else torch.zeros_like(x) for j, x in enumerate(tensors)]
+                others_zero = [x if i == j else torch.zeros_like(x) for j, x in enumerate(tensors)]
                 with torch.no_grad():
-                    context.book(out, function(alone, *args, **kwargs), of=tensor, joined=True)
+                    context.record_constant(out, function(others_zero, *args, **kwargs), of=tensor, joined=True)
     return out
 
 
@@ -42,7 +42,7 @@ def where(context: Propagation, function: Callable[..., Any], *args: Any, **kwar
     condition, a, b = (args[1], args[0], args[2]) if method else args
     if live(out) and live(a) != live(b):
         constant, chosen = (b, ~condition) if live(a) else (a, condition)
-        context.book(out, constant, where=chosen)
+        context.record_constant(out, constant, where=chosen)
     return out
 
 
@@ -50,7 +50,7 @@ def fill(context: Propagation, function: Callable[..., Any], input: Any, mask: A
     """Read `masked_fill`."""
     out = function(input, mask, value)
     if live(out) and not live(value):
-        context.book(out, value, where=mask)
+        context.record_constant(out, value, where=mask)
     return out
 
 
@@ -62,7 +62,7 @@ def fill_in_place(context: Propagation, function: Callable[..., Any], x: Any, ma
 
 
 def assign(context: Propagation, function: Callable[..., Any], x: Tensor, index: Any, value: Any) -> None:
-    """Read `x[index] = value`. Where live values meet constants this is done beside, where it can be booked."""
+    """Read `x[index] = value`. If it mixes live values and constants, it is done on a copy, for the ledger."""
     if context.books is None or live(x) == live(value):
         function(x, index, value)
         return
@@ -74,7 +74,7 @@ def assign(context: Propagation, function: Callable[..., Any], x: Tensor, index:
         constants.copy_(x)
         constants[index] = 0
     if constants.any():
-        context.book(result, constants, of=value if live(x) else x, joined=True)
+        context.record_constant(result, constants, of=value if live(x) else x, joined=True)
     overwrite(x, result)
 
 
@@ -84,5 +84,5 @@ READERS: dict[str, Reader] = {
     "masked_fill": fill,
     "masked_fill_": fill_in_place,
     "__setitem__": assign,
-    **dict.fromkeys(("chunk", "split", "split_with_sizes"), cut),
+    **dict.fromkeys(("chunk", "split", "split_with_sizes"), split),
 }

@@ -1,4 +1,4 @@
-"""Logits only where they are explained: of a language model's scores at all positions, most are never read."""
+"""Logits at the explained positions only: those of a language model at all other positions are not needed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ _TOKENS = ("input_ids", "inputs_embeds")
 _DECODER_TOKENS = ("decoder_input_ids", "decoder_inputs_embeds")
 
 Entry: TypeAlias = tuple[int, int]
-"""An index into a sample's logits: a position, and a token."""
+"""An index into a sample's logits: (position, token)."""
 
 
-def only_explained(model: nn.Module, call: Inputs, targets: Sequence[Any]) -> tuple[Inputs, list[Any]]:
-    """Ask the model for logits at the explained positions alone, and count the targets' positions among those.
+def keep_explained_logits(model: nn.Module, call: Inputs, targets: Sequence[Any]) -> tuple[Inputs, list[Any]]:
+    """Request logits at the explained positions only, by `logits_to_keep`, and renumber the targets' positions.
 
-    Nothing is changed unless the model can do that, the caller does not use it already, and every target is an index
-    tuple (position, token) that exists.
+    The call is unchanged unless the model takes `logits_to_keep`, the caller does not pass it already, and every target
+    is an index tuple (position, token) within range.
+
+    Returns
+    -------
+    tuple
+        The call and the targets to use.
     """
     as_given = call, list(targets)
     tokens, size = _tokens(model, call), _vocabulary(model)
@@ -40,24 +45,24 @@ def only_explained(model: nn.Module, call: Inputs, targets: Sequence[Any]) -> tu
 
 
 def _tokens(model: nn.Module, call: Inputs) -> Tensor | None:
-    """Return the tokens that a language model scores the followers of: one row for each sample, its decoder's first."""
+    """Return the ids or embeddings whose next tokens a language model predicts: those of its decoder if it has one."""
     given = dict(call.kwargs)
     if call.args:
         given[call.first] = call.args[0]
     names = _DECODER_TOKENS if set(_DECODER_TOKENS) & set(parameters_of(model)) else _TOKENS
-    found = [given[name] for name in names if isinstance(given.get(name), Tensor)]
-    return found[0] if len(call.args) <= 1 and len(found) == 1 and found[0].dim() > 1 else None
+    tensors = [given[name] for name in names if isinstance(given.get(name), Tensor)]
+    return tensors[0] if len(call.args) <= 1 and len(tensors) == 1 and tensors[0].dim() > 1 else None
 
 
 def _vocabulary(model: nn.Module) -> int | None:
-    """Return how many tokens the model scores, where it tells."""
+    """Return the size of the model's output vocabulary; None if it is unknown."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     weight = getattr(head, "weight", None)
     return weight.shape[0] if isinstance(weight, Tensor) and weight.dim() == 2 else None
 
 
 def _can_keep(model: nn.Module, call: Inputs) -> bool:
-    """Tell whether the model takes a tensor of positions, and nothing in the call speaks against it."""
+    """Return whether the model takes `logits_to_keep` as a tensor, and the call neither passes it nor labels."""
     parameter = parameters_of(model).get(_KEEP)
     return (
         parameter is not None
@@ -68,17 +73,17 @@ def _can_keep(model: nn.Module, call: Inputs) -> bool:
 
 
 def _entries(target: Any, samples: int, length: int, size: int) -> list[Entry]:
-    """Return what a target says about each sample, and nothing unless all of it is an entry of the logits."""
-    each = target if isinstance(target, list) else [target]
-    fits = len(each) == samples or not isinstance(target, list)
-    return list(each) if fits and all(_is_entry(one, length, size) for one in each) else []
+    """Return the target's entries of the logits, for each sample or one for all; [] if it has anything else."""
+    entries = target if isinstance(target, list) else [target]
+    fits = len(entries) == samples or not isinstance(target, list)
+    return list(entries) if fits and all(_is_entry(entry, length, size) for entry in entries) else []
 
 
-def _is_entry(one: Any, length: int, size: int) -> bool:
+def _is_entry(value: Any, length: int, size: int) -> bool:
     return (
-        isinstance(one, tuple)
-        and len(one) == 2
-        and all(isinstance(i, int) and not isinstance(i, bool) for i in one)
-        and -length <= one[0] < length
-        and -size <= one[1] < size
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(i, int) and not isinstance(i, bool) for i in value)
+        and -length <= value[0] < length
+        and -size <= value[1] < size
     )

@@ -1,4 +1,4 @@
-"""Finding the module where numbers go wrong."""
+"""Finding the module whose output first has nan or inf."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def _tensors(output: Any) -> list[Tensor]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-def first_bad_module(model: nn.Module, run: Callable[[], Any]) -> str:
-    """Run the model again and name the first module whose output is not finite while its inputs were."""
-    found: list[str] = []
+def first_nonfinite_module(model: nn.Module, run: Callable[[], Any]) -> str:
+    """Run the model and return the name of the first module whose output is not finite although its inputs are."""
+    first: list[str] = []
     names = {module: name or type(model).__name__ for name, module in model.named_modules()}
 
     def look(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if found:
+        if first:
             return
         clean = all(bool(torch.isfinite(x).all()) for x in (*_tensors(list(args)), *_tensors(kwargs)))
         if clean and not all(bool(torch.isfinite(x).all()) for x in _tensors(output)):
-            found.append(names[module])
+            first.append(names[module])
 
     with hooked(after=[(module, look) for module in names], with_kwargs=True):
         run()
-    return found[0] if found else names[model]
+    return first[0] if first else names[model]

@@ -1,4 +1,4 @@
-"""Casts, copies and views: an elementwise function stays the same function through them."""
+"""Casts, copies and views, which pass on the trail of their argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .elementwise import Trail, known_trail, leave_trail
+from .elementwise import Trail, known_trail, set_trail
 from .tensors import live
 
 if TYPE_CHECKING:
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def copy(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read `clone`, `contiguous`, `to` and other casts: the same elements, perhaps in another type."""
+    """Read `clone`, `contiguous`, `to` and other casts."""
     out = function(input, *args, **kwargs)
     if not live(out):
         context.name_as(out, input)
     elif out is not input and context.rules.activation.freezes and out.device == input.device:
         trail = known_trail(input) or Trail(input, 0, linear=True)
-        leave_trail(context, out, Trail(trail.source, trail.function, trail.linear))
+        set_trail(context, out, Trail(trail.source, trail.function, trail.linear))
     return out
 
 
 def view(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read `view`, `reshape` and their like: a function of the source in that shape."""
+    """Read `view`, `reshape` and other views."""
     out = function(input, *args, **kwargs)
-    if getattr(input, "conserva_trail", None) is not None or not out.requires_grad:  # as for most it is not
-        follow_view(context, function, input, out, *args, **kwargs)
+    if getattr(input, "conserva_trail", None) is not None or not out.requires_grad:  # false for most calls
+        follow_trail_through_view(context, function, input, out, *args, **kwargs)
     return out
 
 
-def follow_view(
+def follow_trail_through_view(
     context: Propagation, function: Callable[..., Any], input: Any, out: Any, *args: Any, **kwargs: Any
 ) -> None:
-    """Note that what a call made of an elementwise function is that function of what it makes of the source."""
+    """Set the trail of a view: the same elementwise function, applied to the same view of the source."""
     if not isinstance(out, Tensor):
         return
     if not live(out):
@@ -46,9 +46,9 @@ def follow_view(
         return
     trail = known_trail(input) if context.rules.activation.freezes and live(input) else None
     if trail is None or not trail.function or trail.source.shape != input.shape:
-        return  # a mere copy is a source itself
-    with contextlib.suppress(RuntimeError):  # the source may lie in memory in another order, where it has no such view
-        leave_trail(context, out, Trail(function(trail.source, *args, **kwargs), trail.function, trail.linear))
+        return  # a copy is its own source
+    with contextlib.suppress(RuntimeError):  # the strides of the source may not allow this view
+        set_trail(context, out, Trail(function(trail.source, *args, **kwargs), trail.function, trail.linear))
 
 
 _COPIES = (

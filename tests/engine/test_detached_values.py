@@ -1,4 +1,4 @@
-"""What a model makes of its input without a gradient: constant as a factor, refused as a summand."""
+"""What a model makes from its input without a gradient: constant as a factor, refused as a summand."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ LOST = [under_no_grad, through_a_layer, joined, assigned, chosen, straight_throu
 @pytest.mark.parametrize("rules", ["exact", "ah+ln"])
 @pytest.mark.parametrize("function", LOST)
 def test_summands_are_refused(function: Callable[[nn.Module, Tensor], Tensor], rules: str) -> None:
-    with pytest.raises(conserva.Error, match=r"of its input without a gradient.* Found in Layer itself"):
+    with pytest.raises(conserva.Error, match=r"from its input without a gradient.* Found in Layer itself"):
         conserva.relevance(shake(Layer(function)), IDS, 1, rules=rules)
 
 

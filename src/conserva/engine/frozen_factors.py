@@ -1,9 +1,9 @@
-"""Frozen factors held at their values while the inputs change.
+"""Frozen factors of a forward pass, reused in passes with changed inputs.
 
 Under a rule set that freezes or shares every nonlinear factor, a model is a linear map of its inputs whose
-coefficients are the values of one forward pass. `Held` records these coefficients in a first pass and hands them out
-again in later ones, in which the inputs may have changed. So the linear map can be evaluated forwards, call by call,
-without the autograd functions and kernels whose gradients it is compared with.
+coefficients are computed in one forward pass. `FrozenFactors` records these coefficients in a first pass and returns
+them in later passes, in which the inputs may differ. So the linear map can be evaluated forwards, call by call, without
+the autograd functions and kernels whose gradients it is compared with.
 """
 
 from __future__ import annotations
@@ -18,40 +18,44 @@ from ..errors import Error
 from .operations.tensors import PlainFunction
 
 
-class Held:
-    """The frozen factors of a forward pass, in the order in which they were met."""
+class FrozenFactors:
+    """The frozen factors of a forward pass, in the order of the calls."""
 
     def __init__(self) -> None:
         self._values: list[Tensor] = []
         self._position: int | None = None
 
     def rewind(self) -> None:
-        """Begin another pass, which gets the recorded values."""
+        """Begin another pass, in which the recorded values are returned."""
         if self._position not in (None, len(self._values)):
-            raise Error("The model made other calls than in the pass before: its forward depends on more than inputs.")
+            raise Error(
+                "The model made fewer calls than in the first pass: its forward depends on more than its inputs."
+            )
         self._position = 0
 
     def value(self, make: Callable[[], Tensor]) -> Tensor:
-        """Return the next factor: in the first pass as it is made, later as it was."""
+        """Return the next factor: computed by `make` and recorded in the first pass, as recorded in later passes."""
         if self._position is None:
             self._values.append(make().detach().clone())
             return self._values[-1]
         if self._position == len(self._values):
-            raise Error("The model made more calls than in the pass before: its forward depends on more than inputs.")
+            raise Error(
+                "The model made more calls than in the first pass: its forward depends on more than its inputs."
+            )
         self._position += 1
         return self._values[self._position - 1]
 
     def frozen(self, x: Tensor) -> Tensor:
-        """Return a tensor as it was."""
+        """Return a frozen tensor."""
         return self.value(lambda: x)
 
     def share(self, x: Tensor, factor: float) -> Tensor:
-        """Return a factor of a product: it changes by its share of what it would change by."""
+        """Return a factor of a product: its recorded value plus `factor` times its change."""
         before = self.value(lambda: x)
         return before + factor * (x.detach() - before)
 
     def times(self, x: Tensor, value: Tensor, at_zero: float, slope: float) -> Tensor:
-        """Return an activation: it changes by (f(x) - f(0)) / x times what its input changes by."""
+        """Return an activation: its recorded value plus (f(x) - f(0)) / x times the change of its input."""
 
         def ratio() -> Tensor:
             wide, made = x.detach().double(), value.detach().double()
@@ -65,14 +69,14 @@ class Held:
     def normed(
         self, x: Tensor, scale: Callable[[], Tensor], axes: Sequence[int], centred: bool, weight: Any, bias: Any
     ) -> Tensor:
-        """Return a norm: (x - mean) times a scale."""
+        """Return a norm: (x - mean) times the recorded scale."""
         kept, x = self.value(scale), x.detach()
         out = (x - x.mean(tuple(axes), keepdim=True) if centred else x) * kept
         out = out if weight is None else out * weight
         return out if bias is None else out + bias
 
     def choices(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-        """Return what a call chose by live values, such as the experts of a token, as it was chosen."""
+        """Return the result of a call, with choices by value, such as the experts of a token, as in the first pass."""
         if isinstance(out, Tensor):
             is_choice = not out.is_floating_point() and not out.is_complex()
             return self.value(lambda: out) if is_choice and _any_live(args) else out
@@ -89,11 +93,11 @@ class Held:
 
 
 class WithValue(PlainFunction):
-    """Another value in the place of a live tensor's; the graph behind it stays as it is."""
+    """Replaces the value of a live tensor and passes the gradient on unchanged."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, value: list[Tensor]) -> Tensor:
-        return torch.empty_like(out).copy_(value[0])  # in the order in which the model's own lies in memory
+        return torch.empty_like(out).copy_(value[0])  # with the strides of the model's own tensor
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -101,7 +105,7 @@ class WithValue(PlainFunction):
 
 
 def with_value(out: Tensor, value: Tensor) -> Tensor:
-    """Return a live tensor with another value."""
+    """Return `out` with another value and the same gradient."""
     return WithValue.apply(out, [value])  # type: ignore[no-any-return]
 
 

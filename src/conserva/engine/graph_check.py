@@ -1,8 +1,8 @@
-"""The autograd graph as a witness: every node between the output and the inputs must be one that the rules allow.
+"""Check of the autograd graph: every node between the output and the inputs must be allowed by the rules.
 
-What the gradient goes through is written in the graph, whatever the readers of torch calls made of the model. A node
-is allowed if it is linear in its live edges, if it is an autograd function of a rule, or if the rule set
-differentiates its kind. Everything else is refused: an answer would rest on something that was not understood.
+The graph shows which operations the gradient passes through, independently of the readers of torch calls. A node is
+allowed if it is linear in its live edges, if it is an autograd function of a rule, or if the rule set differentiates
+its kind. All other nodes are refused, because the relevance would be wrong without notice.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .context import Propagation
 
 Calls = Mapping[Any, tuple[Any, str]]
-"""Node -> the module that was at work, and the torch call that made the node."""
+"""Node -> the module that was running, and the torch call that created the node."""
 
 
 class Refused(NotApplicable):
-    """A node of the graph that no rule allows."""
+    """A node of the graph that the rules do not allow."""
 
     def __init__(self, message: str, node: Any) -> None:
         super().__init__(message)
@@ -40,19 +40,28 @@ class Refused(NotApplicable):
 def check(
     model: nn.Module, outputs: Sequence[Tensor], context: Propagation, trusted: Collection[str] = ()
 ) -> list[Any]:
-    """Raise if the graph behind the outputs holds a node that the context's rules do not allow; return its nodes.
+    """Raise if the graph of some outputs has a node that the context's rules do not allow; return its nodes.
 
-    Where the context noted which call made which node, the message names the module and the call.
+    Parameters
+    ----------
+    model
+        The model, to name its modules in messages.
+    outputs
+        The explained numbers.
+    context
+        The context of the forward pass. If it recorded calls, messages name the module and the call.
+    trusted
+        Names of foreign autograd functions that are allowed.
     """
     nodes = graph.nodes_behind(outputs)
     try:
-        witness = _Witness(context, trusted, nodes)
-        if context.lost_sums and not witness.is_plain_gradient:
-            _refuse_lost(nodes, context)
+        checker = _NodeChecker(context, trusted, nodes)
+        if context.detached_sums and not checker.is_plain_gradient:
+            _refuse_detached_sums(nodes, context)
         for alike in _by_kind(nodes):
             for node in alike:
-                if witness.is_settled(node):
-                    break  # and so are all of its kind
+                if checker.check(node):
+                    break  # the result holds for all nodes of this kind
         _refuse_parameters(model, nodes)
     except Refused as error:
         if context.calls is None:
@@ -63,8 +72,8 @@ def check(
     return nodes
 
 
-class _Witness:
-    """What a rule set allows."""
+class _NodeChecker:
+    """Checks single nodes of a graph against a rule set."""
 
     def __init__(self, context: Propagation, trusted: Collection[str], nodes: Sequence[Any]) -> None:
         rules = context.rules
@@ -85,8 +94,8 @@ class _Witness:
         is_differentiated = rules.product.differentiates and rules.attention.differentiates
         self.is_plain_gradient = is_differentiated and not is_watched(rules)
 
-    def is_settled(self, node: Any) -> bool:
-        """Raise unless a node is allowed; tell whether its kind alone decides that."""
+    def check(self, node: Any) -> bool:
+        """Raise unless a node is allowed; return whether all nodes of its kind are allowed, too."""
         name = name_of(node)
         if isinstance(node, BackwardCFunction):
             _refuse_foreign(node, self.trusted)
@@ -96,16 +105,18 @@ class _Witness:
         if self.is_plain_gradient:
             return True
         if name in graph.BATCH_NORMS and getattr(node, "_saved_training", False):
-            raise Refused(f"A norm over the batch ({name}) was not reached by a rule.", node)
+            raise Refused(f"A batch norm in training mode ({name}) has no rule: call model.eval() first.", node)
         if name in _REDUCED_BY_NAME and getattr(node, "_saved_reduce", "") == "prod":
-            raise Refused(f"{name} multiplies live values, and no rule reads it.", node)
+            raise Refused(f"{name} multiplies values that depend on the input, and has no rule.", node)
         weight = _LIVE_WEIGHTS.get(name)
         if weight is not None and live_edges(node, (weight,)) and not self.rules.product.differentiates:
-            raise Refused(f"{name} has a live weight, and no rule reads it: write it as a product.", node)
+            raise Refused(
+                f"{name} has a weight that depends on the input, and has no rule: write it as a product.", node
+            )
         if self.rules.norm.freezes and name in graph.POWERS and self._is_leftover(node):
             raise Refused(
                 f"A root or a reciprocal of a reduction ({name}) is not the scale of a norm that conserva recognises: "
-                "it is not multiplied or divided by alone. Write the norm with torch's own.",
+                "it is used otherwise than as a factor or a divisor. Use one of torch's norms instead.",
                 node,
             )
         if name in graph.PRODUCTS:
@@ -116,20 +127,20 @@ class _Witness:
             self._check_matrix_product(node, name)
         elif name in graph.FUSED_ATTENTION and self.rules.attention.freezes:
             if len(live_edges(node)) > 1 or not live_edges(node, (2,)):
-                raise self._unread(node, name)
+                raise self._without_rule(node, name)
         elif name in self.allowed:
             each = name in graph.BATCH_NORMS or name in _REDUCED_BY_NAME or name in _LIVE_WEIGHTS
             return not each and name not in graph.POWERS
         elif node not in self.softmaxes and not (name in _LOG_PROBABILITIES and node in self.target_nodes):
-            raise self._unread(node, name)
+            raise self._without_rule(node, name)
         return False
 
     @staticmethod
     def _is_leftover(node: Any) -> bool:
-        """Tell whether a power is one of a reduction, and of nothing else."""
+        """Return whether a power is a function of a reduction that is not a softmax's denominator."""
         function = graph.elementwise_of(node)
-        made = graph.Making((node, 0)) if function in graph.POWERS else None
-        return made is not None and made.scaling in graph.POWERS and not made.summed  # of a softmax
+        made = graph.Provenance((node, 0)) if function in graph.POWERS else None
+        return made is not None and made.scaling in graph.POWERS and not made.summed
 
     def _check_own(self, node: Any) -> bool:
         limits = getattr(node, "limits", None)
@@ -137,8 +148,8 @@ class _Witness:
             return True
         if not limits.is_finite and not getattr(node, "is_differentiated", False):
             raise Refused(
-                f"{node.elementwise} is not finite at 0, so it has no reading as an activation: its value cannot be "
-                "split into a share of its input and a constant. Choose rules that differentiate activations, such "
+                f"{node.elementwise} is not finite at 0, so the rule 'ratio' is not defined for it: its value cannot "
+                "be split into a part of its input and a constant. Choose rules that differentiate activations, such "
                 "as 'ah+ln'.",
                 node,
             )
@@ -149,18 +160,18 @@ class _Witness:
         if len(factors) < 2:
             return
         for numerator, factor in ((factors[0], factors[1]), (factors[1], factors[0])):
-            made = graph.Making(factor)
+            made = graph.Provenance(factor)
             self._check_scale(node, *kind_of_factor(numerator, made))
             if made.is_of_scores:
                 self._check_weight(node, factor)
         if self.rules.product.differentiates:
             return
         if not are_shared(factors):
-            raise Refused("A product of two live tensors was made by a call that conserva does not read.", node)
+            raise Refused("A product of tensors that depend on the input was computed by a call without a rule.", node)
         if self.rules.activation.freezes and one_source(factors):
             raise Refused(
                 "A product of two elementwise functions of the same tensor is an activation, written in a way that "
-                "conserva does not recognise. Write it as one call of torch, such as torch.nn.functional.silu.",
+                "conserva does not recognise. Use one torch call instead, such as torch.nn.functional.silu.",
                 node,
             )
 
@@ -172,31 +183,33 @@ class _Witness:
         kind = kind_of_quotient(above[0] if above else None, divisor[0]) if name == "Div" else ("", "")
         self._check_scale(node, *kind)
         if not self.rules.product.differentiates and kind[0] != ATTENTION:
-            raise Refused("A division by a live tensor was made by a call that conserva does not read.", node)
+            raise Refused(
+                "A division by a tensor that depends on the input was computed by a call without a rule.", node
+            )
 
-    def _check_scale(self, node: Any, kind: str, made_by: str) -> None:
+    def _check_scale(self, node: Any, kind: str, function: str) -> None:
         if refusal := refusal_of(kind, self.rules):
             raise Refused(refusal, node)
         if kind in _RULED and (self.rules.norm if kind == NORM else self.rules.attention).freezes:
             what = "A norm" if kind == NORM else "A softmax"
             raise Refused(
-                f"{what} is written out in a way that conserva does not recognise: a live tensor is scaled by "
-                f"{made_by.lower() or 'a sum'} of its own values. Write it with torch's own softmax or norm.",
+                f"{what} is written out in a way that conserva does not recognise: a tensor is scaled by "
+                f"{function.lower() or 'a sum'} of its own values. Use torch's softmax or norm instead.",
                 node,
             )
 
     def _check_weight(self, node: Any, factor: Edge) -> None:
-        """Refuse a factor that is a nonlinear function of scores: attention, unless it is a softmax's."""
+        """Refuse a factor that is a nonlinear function of attention scores, unless it comes from a softmax."""
         if self.rules.attention.differentiates or not self.rules.bilinear.refuses:
             return
-        if not reaches(factor, self._is_softmax, _ON_THE_WAY):
+        if not reaches(factor, self._is_softmax, _AFTER_SOFTMAX):
             raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
     def _advice(self) -> str:
         return (
-            "If it is meant to be a product like others, pass "
+            "If it is not attention, pass "
             f"rules=conserva.rules({self.rules.name!r}, bilinear='half'), on the command line --method "
-            f"{self.rules.name}:bilinear=half; if it is attention, write its weights with "
+            f"{self.rules.name}:bilinear=half; if it is, compute its weights with "
             "torch.softmax."
         )
 
@@ -208,46 +221,48 @@ class _Witness:
             return
         if self.rules.bilinear.shares:
             if not are_shared(factors):
-                raise Refused("A matrix product of live tensors was made by a call that conserva does not read.", node)
+                raise Refused(
+                    "A matrix product of tensors that depend on the input was computed by a call without a rule.", node
+                )
             return
         if self.rules.attention.differentiates:
             return
         raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
     def _is_of_attention(self, node: Any, factors: Sequence[Edge]) -> bool:
-        """Tell whether a matrix product makes the scores of a softmax, or takes its probabilities."""
+        """Return whether a matrix product computes the scores of a softmax, or multiplies by its probabilities."""
         return node in self.score_products or any(reaches(factor, self._is_softmax) for factor in factors)
 
     def _is_softmax(self, node: Any) -> bool:
         return node in self.softmaxes or name_of(node) in graph.SOFTMAXES
 
-    def _unread(self, node: Any, name: str) -> Refused:
+    def _without_rule(self, node: Any, name: str) -> Refused:
         kind = next((kind for kind, names in _KINDS.items() if name in names), "a call")
         return Refused(
-            f"The graph has {kind} ({name}) that no rule of {self.rules.name!r} reached: it was computed outside the "
-            "context, or by a call that conserva does not read.",
+            f"The graph has {kind} ({name}) to which no rule of {self.rules.name!r} was applied: it was computed "
+            "outside the context, or by a call without a rule.",
             node,
         )
 
 
 _UNRECOGNISED = (
-    "A product of two live tensors belongs to no attention that conserva recognises: there is no softmax between the "
-    "scores and the values."
+    "A product of two tensors that depend on the input is not part of an attention that conserva recognises: no "
+    "softmax is between the scores and the values."
 )
 _LIVE_WEIGHTS = {"Lerp": 2, "Prelu": 1, "PreluKernel": 1}
-"""Nodes that are linear in all edges but one, their weight's."""
+"""Nodes that are linear in all edges but that of their weight -> its index."""
 _RULED = (ATTENTION, NORM, SHARE)
 _REDUCED_BY_NAME = ("ScatterReduce", "IndexReduce", "SegmentReduce")
-"""Nodes of which each says by itself whether it adds or multiplies."""
-_ON_THE_WAY = graph.REDUCTIONS | set(graph.MATRIX_PRODUCTS)
-"""What lies between a softmax and the output of its attention."""
+"""Nodes whose attribute `reduce` decides whether they add or multiply."""
+_AFTER_SOFTMAX = graph.REDUCTIONS | set(graph.MATRIX_PRODUCTS)
+"""Nodes between a softmax and the output of its attention."""
 _LOG_PROBABILITIES = ("LogSoftmax", "Logsumexp")
-"""What a target may make of the scores: of a log-probability the gap is minus the entropy."""
+"""Nodes that a target function may have: the gap of a log-probability is minus the entropy."""
 _KINDS = {"attention": graph.SOFTMAXES, "a norm": graph.NORMS, "an activation": graph.ACTIVATIONS}
 
 
 def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[set[Any], set[Any]]:
-    """Return the nodes inside softmaxes, and the matrix products where the scores come from."""
+    """Return the nodes between softmaxes and the matrix products that compute their scores, and these products."""
     inside: set[Any] = set()
     products: set[Any] = set()
     starts = [node for node in nodes if name_of(node) in ("Softmax", "SafeSoftmax")] + list(softmaxes)
@@ -258,7 +273,7 @@ def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[se
             continue
         seen.add(node)
         name = name_of(node)
-        if name == "UnsafeView":  # the shape of a matrix product's result, where its bias is booked
+        if name == "UnsafeView":  # a view of a matrix product; its bias is recorded in the ledger at the product
             node = node.next_functions[0][0]
             name = name_of(node)
         if name in graph.MATRIX_PRODUCTS:
@@ -271,29 +286,28 @@ def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[se
 
 
 def cancel_inside_softmax(nodes: Sequence[Any], context: Propagation, books: Books) -> None:
-    """Take masks and position biases inside a softmax off the books: they are a part of the attention."""
+    """Remove masks and position biases inside softmaxes from the ledger: they are part of the attention."""
     books.cancel(inside_softmaxes(nodes, context.written_softmaxes)[0], layers=False)
 
 
 def _by_kind(nodes: Sequence[Any]) -> list[list[Any]]:
-    """Return the nodes, those of one kind together: what can be told from the kind is then asked once for all."""
+    """Return the nodes grouped by kind, so that checks which depend on the kind only are made once."""
     kinds: dict[Any, list[Any]] = defaultdict(list)
     for node in nodes:
         kinds[name_of(node) if type(node).__name__ == "CppFunction" else type(node)].append(node)
     return list(kinds.values())
 
 
-def _refuse_lost(nodes: Sequence[Any], context: Propagation) -> None:
-    inside, lost_sums = (
-        inside_softmaxes(nodes, context.written_softmaxes)[0],
-        context.lost_sums,
-    )  # where a number that all scores share changes nothing
+def _refuse_detached_sums(nodes: Sequence[Any], context: Propagation) -> None:
+    # Inside a softmax a detached summand is allowed: it is mostly the maximum of the scores, which changes nothing.
+    inside, detached_sums = inside_softmaxes(nodes, context.written_softmaxes)[0], context.detached_sums
     for node in nodes:
-        if node in lost_sums and node not in inside:
+        if node in detached_sums and node not in inside:
             raise Refused(
-                f"The model computes something of its input without a gradient (the last call is {lost_sums[node]!r}), "
-                "under torch.no_grad or by detach, and adds it to what has one: its share of the output cannot be "
-                "told. Run that part with gradients, or explain from a module after it with at='...'.",
+                "The model computes a value from its input without a gradient (the last call is "
+                f"{detached_sums[node]!r}), under torch.no_grad or by detach, and adds it to a tensor with a gradient: "
+                "its share of the output is unknown. Run that part with gradients, or pass the name of a later module "
+                "as at='...'.",
                 node,
             )
 
@@ -301,11 +315,12 @@ def _refuse_lost(nodes: Sequence[Any], context: Propagation) -> None:
 def _refuse_parameters(model: nn.Module, nodes: Sequence[Any]) -> None:
     known = set(map(id, packed_biases(model.modules()).values()))
     for node in nodes:
-        held = getattr(node, "variable", None)
-        if isinstance(held, nn.Parameter) and id(held) not in known:
-            name = next((name for name, one in model.named_parameters() if one is held), "of another module")
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in known:
+            names = (name for name, parameter in model.named_parameters() if parameter is leaf)
             raise NotApplicable(
-                f"Parameter {name!r} was used where the context does not see it, so it is not read as a constant."
+                f"Parameter {next(names, 'of another module')!r} was used outside the context, so it was not treated "
+                "as a constant."
             )
 
 
@@ -313,38 +328,40 @@ def _refuse_foreign(node: Any, trusted: Collection[str]) -> None:
     function = type(node)._forward_cls
     if "CheckpointFunction" in function.__name__:
         raise NotApplicable(
-            "The model uses reentrant checkpoints, which run outside the context: use use_reentrant=False."
+            "The model uses reentrant checkpoints, which run outside the context: pass use_reentrant=False to them."
         )
     if any(name in function.__name__ for name in ("CompiledFunction", "ApplyTemplate")):
-        raise Refused("A part of the model is compiled, so no rule reaches it: run it as plain PyTorch.", node)
+        raise Refused(
+            "A part of the model is compiled, so rules cannot be applied inside it: run it as plain PyTorch.", node
+        )
     if not graph.is_own(node) and not is_packed_product(function) and function.__name__ not in trusted:
         raise Refused(
-            f"{function.__module__}.{function.__name__} is an autograd function that conserva cannot look into. "
-            f"To take its own gradient there pass trusted=[{function.__name__!r}]: right if it is linear, or an "
-            "activation under a rule set that differentiates activations. Attention and norms must be torch's own.",
+            f"{function.__module__}.{function.__name__} is a foreign autograd function, to which rules cannot be "
+            f"applied. To use its own gradient, pass trusted=[{function.__name__!r}]: this is correct if it is linear, "
+            "or an activation under a rule set that differentiates activations; not for attention and norms.",
             node,
         )
 
 
 def _where(model: nn.Module, node: Any, calls: Calls) -> str:
-    """Return where in the model a node was made, as the end of a message."""
+    """Return the module and the call that created a node, as the end of an error message."""
     if node not in calls:
-        return " It was made outside the model's forward, as a target function does."
+        return " It was computed outside the model's forward, for example by a target function."
     module, call = calls[node]
-    name = next((name for name, one in model.named_modules() if one is module), None)
-    place = f"module {name!r} ({type(module).__name__})" if name else f"{type(model).__name__} itself"
-    return f" Found in {place}, in the call {call!r}."
+    name = next((name for name, each in model.named_modules() if each is module), None)
+    where = f"module {name!r} ({type(module).__name__})" if name else f"{type(model).__name__} itself"
+    return f" Found in {where}, in the call {call!r}."
 
 
 def _no_attention(model: nn.Module) -> str:
     kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if kernel not in (None, "eager", "sdpa"):
         return (
-            f"No attention of {type(model).__name__} was reached: its attention runs in {kernel!r}, outside torch. "
-            "Call model.set_attn_implementation('sdpa') first."
+            f"{type(model).__name__} computes its attention with {kernel!r}, outside torch, so that rules cannot be "
+            "applied to it. Call model.set_attn_implementation('sdpa') first."
         )
     return (
-        f"{type(model).__name__} has no attention that reaches the output: no softmax and no "
-        "scaled_dot_product_attention was met. conserva explains Transformers; for attention in a kernel of its own, "
-        "switch the model to torch's."
+        f"{type(model).__name__} has no attention that the output depends on: it called neither softmax nor "
+        "scaled_dot_product_attention. conserva explains Transformers; if the model has its own attention kernel, "
+        "switch it to torch's."
     )

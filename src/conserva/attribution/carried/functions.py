@@ -1,4 +1,4 @@
-"""The rules as autograd functions: backward maps the relevance of an output to that of its inputs."""
+"""The rules as autograd functions, whose backward maps the relevance of the output to that of the inputs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ TINY = 1e-9
 
 
 def own(value: Tensor) -> Tensor:
-    """Return a value that may be changed in place, which a view made elsewhere may not."""
+    """Return a value, copied if it is a view: views returned by autograd functions cannot be changed in place."""
     return value.clone() if value._is_view() else value
 
 
 def quotient(a: Tensor, b: Tensor) -> Tensor:
-    """Return a / b, 0 where b is 0, and stable where it is nearly so."""
+    """Return a / b, 0 where b is 0, with a divisor that is kept away from 0 elsewhere."""
     stable = b + torch.where(b < 0, -TINY, TINY)
     return torch.where(b == 0, torch.zeros_like(a), a / stable)
 
 
 class Carried(Function):
-    """A value that takes its relevance from one tensor: R_x = R."""
+    """A value whose relevance is passed to one tensor: R_x = R."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: list[Tensor]) -> Tensor:
@@ -39,7 +39,7 @@ class Carried(Function):
 
 
 class Halved(Function):
-    """A value that takes half of its relevance from each of two tensors."""
+    """A value that passes half of its relevance to each of two tensors."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, value: list[Tensor]) -> Tensor:
@@ -53,7 +53,7 @@ class Halved(Function):
 
 
 class SharedSum(Function):
-    """A sum whose relevance its two parts share, sample by sample (Chefer et al., equations 9 and 10)."""
+    """A sum of two tensors that share its relevance, for each sample (Chefer et al., equations 9 and 10)."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, value: list[Tensor], axis: int | None) -> Tensor:
@@ -79,7 +79,7 @@ class SharedSum(Function):
 
 
 class SharedProduct(Function):
-    """A product of two live tensors: each gets x dz/dx R / z, and half of that."""
+    """A product of two live tensors: each gets half of x dz/dx R / z."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, call: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -98,7 +98,7 @@ class SharedProduct(Function):
 
 
 class Positive(Function):
-    """A linear call, whose positive products alone give relevance; its bias gives none."""
+    """A linear call, whose relevance is shared by its positive products; its bias gets none."""
 
     @staticmethod
     def forward(
@@ -112,18 +112,19 @@ class Positive(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         weight = None if w is None else in_float32(w)
-        up, down = in_float32(x).clamp(min=0).requires_grad_(), in_float32(x).clamp(max=0).requires_grad_()
+        positive, negative = in_float32(x).clamp(min=0).requires_grad_(), in_float32(x).clamp(max=0).requires_grad_()
         with torch.enable_grad():
-            z = ctx.call(up, None if weight is None else weight.clamp(min=0))
+            z = ctx.call(positive, None if weight is None else weight.clamp(min=0))
             if weight is not None:
-                z = z + ctx.call(down, weight.clamp(max=0))
+                z = z + ctx.call(negative, weight.clamp(max=0))
             share = quotient(in_float32(grads[0]), z.detach())
-            found = torch.autograd.grad(z, (up, down), share, allow_unused=True)
-        relevance = sum(part.detach() * grad for part, grad in zip((up, down), found, strict=True) if grad is not None)
+            parts = (positive, negative)
+            grads_x = torch.autograd.grad(z, parts, share, allow_unused=True)
+        relevance = sum(part.detach() * grad for part, grad in zip(parts, grads_x, strict=True) if grad is not None)
         return torch.as_tensor(relevance).to(x.dtype), None, None, None
 
 
 def carry(x: Tensor, value: Tensor) -> Tensor:
-    """Return a value whose relevance passes to `x` as it is; where `x` was spread, it is summed up."""
+    """Return a value whose relevance is passed to `x` unchanged, summed over dimensions in which `x` is expanded."""
     wide = x if x.shape == value.shape else x.expand(value.shape)
     return Carried.apply(wide, [value])  # type: ignore[no-untyped-call, no-any-return]

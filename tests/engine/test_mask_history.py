@@ -16,7 +16,7 @@ import conserva
 import tiny
 from conserva.attribution import find
 from conserva.engine.checks import Checks
-from conserva.engine.operations import attention, remembered
+from conserva.engine.operations import attention, mask_history
 from conserva.explaining.launches import launched
 from conserva.replay import replays
 from conserva.replay.recorder import Recorder, recorder_of
@@ -43,8 +43,8 @@ class SpellsOut(torch.nn.Module):
         x = self.words(input_ids)
         places = x.shape[1]
         mask = None
-        self.now().plain_calls += not remembered.is_recording()
-        if remembered.is_recording():
+        self.now().plain_calls += not mask_history.is_recording()
+        if mask_history.is_recording():
             mask = torch.ones(1, 1, places, places, dtype=torch.bool)
             if self.is_causal:
                 mask = mask.tril()
@@ -66,12 +66,12 @@ class Recording(Tape):
 
     def __init__(self, *given: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remembered, "is_recording", lambda: True)
+            patch.setattr(mask_history, "is_recording", lambda: True)
             super().__init__(*given)
 
     def replay(self, inputs: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remembered, "is_recording", lambda: True)
+            patch.setattr(mask_history, "is_recording", lambda: True)
             return super().replay(inputs)
 
 
@@ -84,7 +84,7 @@ def test_a_mask_that_only_a_recording_spells_out(
     recorders, plain = record_by(Recording, monkeypatch), attention.attend
 
     def noted(query: Tensor, key: Tensor, value: Tensor, mask: Any, is_causal: bool, *rest: Any) -> Any:
-        if remembered.is_recording():
+        if mask_history.is_recording():
             passed.append((mask is None, is_causal))
         return plain(query, key, value, mask, is_causal, *rest)
 
@@ -105,13 +105,13 @@ def test_a_mask_that_only_a_recording_spells_out(
 QUERY, KEY = torch.zeros(1, 2, 6, 4), torch.zeros(1, 2, 5, 4)
 
 
-def recorded_after(monkeypatch: pytest.MonkeyPatch, *seen: bool) -> remembered.Remembered:
+def recorded_after(monkeypatch: pytest.MonkeyPatch, *seen: bool) -> mask_history.MaskHistory:
     """Return what is remembered of calls without a mask, causal or not, in what stands for a recording."""
-    passes = remembered.Remembered()
+    passes = mask_history.MaskHistory()
     with passes.during():
         for is_causal in seen:
-            remembered.as_before(QUERY, KEY, None, is_causal)
-    monkeypatch.setattr(remembered, "is_recording", lambda: True)
+            mask_history.as_in_previous_pass(QUERY, KEY, None, is_causal)
+    monkeypatch.setattr(mask_history, "is_recording", lambda: True)
     return passes
 
 
@@ -122,10 +122,10 @@ def test_a_mask_for_other_pairs_stays(
 ) -> None:
     passes, mask = recorded_after(monkeypatch, was_causal), torch.ones(shape, dtype=torch.bool).tril()
     with passes.during():
-        found, is_causal = remembered.as_before(QUERY, KEY, mask, False)
+        found, is_causal = mask_history.as_in_previous_pass(QUERY, KEY, mask, False)
     assert found is mask
     assert not is_causal
-    assert not passes.recorded_as_before
+    assert not passes.matched_history
 
 
 def test_every_mask_is_checked_for_what_it_is_taken_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,10 +135,10 @@ def test_every_mask_is_checked_for_what_it_is_taken_for(monkeypatch: pytest.Monk
     for _ in range(2):  # a recording leaves what was seen before it
         checks = Checks()
         with checks, passes.during():
-            found = [remembered.as_before(QUERY, KEY, mask, False) for mask in masks]
+            found = [mask_history.as_in_previous_pass(QUERY, KEY, mask, False) for mask in masks]
         assert found == [(None, True)] * 3 + [(None, False)] * 2
         assert [bool(flag) for flag in checks.flags()] == [True, False, False, True]
-        assert passes.recorded_as_before
+        assert passes.matched_history
 
 
 def words(seed: int) -> Tensor:
@@ -158,8 +158,8 @@ def test_where_a_mask_stays_nothing_is_replayed(is_causal: bool, monkeypatch: py
 @pytest.mark.parametrize("width", [5, 1])
 def test_a_recording_of_other_masks_is_not_used_even_if_its_numbers_agree(width: int) -> None:
     def compute(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], None]:
-        mask = torch.ones(6, width, dtype=torch.bool) if remembered.is_recording() else None
-        remembered.as_before(QUERY, KEY, mask, False)
+        mask = torch.ones(6, width, dtype=torch.bool) if mask_history.is_recording() else None
+        mask_history.as_in_previous_pass(QUERY, KEY, mask, False)
         return [2 * inputs["x"]], None
 
     recorder = Recorder(GPU, record=Recording, pool=Pool)
@@ -172,7 +172,7 @@ def spelled_out(monkeypatch: pytest.MonkeyPatch) -> Recorders:
     """Let Hugging Face's models spell their masks out in what stands for a recording."""
     plain = transformers.masking_utils.is_tracing
     monkeypatch.setattr(
-        transformers.masking_utils, "is_tracing", lambda *given: remembered.is_recording() or plain(*given)
+        transformers.masking_utils, "is_tracing", lambda *given: mask_history.is_recording() or plain(*given)
     )
     return record_by(Recording, monkeypatch)
 
@@ -189,13 +189,13 @@ def test_inputs_with_and_without_pads_have_recordings_of_their_own(model: Any, s
         assert len(spelled_out.last._trusted) == 2
 
 
-def test_which_masks_hide_nothing() -> None:
+def test_which_masks_are_all_true() -> None:
     given = {
         "input_ids": torch.zeros(2, 3),
         "attention_mask": torch.ones(2, 3),
         "decoder_attention_mask": torch.tensor([[True, False]]),
     }
-    assert replays._hide_nothing(given) == (True, False)
+    assert replays._are_all_true(given) == (True, False)
 
 
 def test_masks_without_a_name_are_known_by_their_place(spelled_out: Recorders) -> None:

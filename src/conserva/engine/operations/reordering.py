@@ -1,4 +1,4 @@
-"""Calls that move samples from where they were, and calls at random, which no explanation can stand on."""
+"""Calls that may reorder samples, which the ledger must know; and dropout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ...errors import Error
-from .moves import follow_view
+from .copies_and_views import follow_trail_through_view
 from .tensors import live
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read `transpose` and its like: with the first axis moved, samples no longer lie one after the other."""
+    """Read `transpose`, `permute` and others, which may move the batch dimension."""
     out = function(input, *args, **kwargs)
     if getattr(input, "conserva_trail", None) is not None or not out.requires_grad:
-        follow_view(context, function, input, out, *args, **kwargs)
+        follow_trail_through_view(context, function, input, out, *args, **kwargs)
     if not live(input):
         return out
     if context.books is not None and not context.books.samples_moved and input.dim() > 1:
@@ -29,15 +29,15 @@ def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *a
 
 
 def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read indexing: rows picked by number come in an order that shapes do not tell."""
+    """Read indexing: rows selected by an index tensor are in an order that shapes do not show."""
     x = input
     out = function(x, *args, **kwargs)
-    follow_view(context, function, x, out, *args, **kwargs)
+    follow_trail_through_view(context, function, x, out, *args, **kwargs)
     books = context.books
     if books is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
         return out
     index = args[0] if args and isinstance(args[0], tuple) else args
-    by_number = function.__name__ != "__getitem__" or any(isinstance(one, (Tensor, list)) for one in index)
+    by_number = function.__name__ != "__getitem__" or any(isinstance(entry, (Tensor, list)) for entry in index)
     if by_number and not x.shape[0] == out.shape[0] == books.samples:
         books.rows_shuffled = True
     return out
@@ -46,10 +46,10 @@ def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *a
 def dropout(
     context: Propagation, function: Callable[..., Any], input: Any, p: float = 0.5, training: bool = True, **kwargs: Any
 ) -> Any:
-    """Read `dropout`, which must be off."""
-    training = kwargs.pop("train", training)  # as torch.dropout calls it
+    """Read `dropout`, which must be disabled."""
+    training = kwargs.pop("train", training)  # the name of the argument in torch.dropout
     if live(input) and training and p > 0:
-        raise Error(f"The model drops values at random (dropout p={p}): call model.eval() first.")
+        raise Error(f"The model applies dropout (p={p}): call model.eval() first.")
     return input if not training or p == 0 else function(input, p, training, **kwargs)
 
 
