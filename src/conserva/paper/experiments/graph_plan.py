@@ -8,7 +8,7 @@ from typing import Any
 
 from ...evaluation.protocol import EACH
 from ...tasks.graph import MASKS
-from ..training.graph_recipe import GraphRecipe
+from ..training.recipe import Recipe
 from .plan import SEEDS, Row
 
 GRAPH_ROWS = (
@@ -75,7 +75,7 @@ class GraphPlan:
         """Return how much of a dataset is evaluated."""
         return GraphSlice(4, 5) if self.quick else SLICES[dataset]
 
-    def recipe(self, recipe: GraphRecipe) -> GraphRecipe:
+    def recipe(self, recipe: Recipe) -> Recipe:
         """Return a dataset's recipe as this run takes it."""
         return replace(recipe, epochs=2, learning_rate=1e-3) if self.quick else recipe
 

@@ -14,9 +14,9 @@ from ...explaining.explain import explain
 from ...results.explanation import Explanation
 from ...tasks.graph import Graph
 from ...tasks.loading import load
-from ..training.graph_recipe import graph_recipe_of
-from ..training.graph_run import train_graphs
+from ..training.graphs import GraphClassifier
 from ..training.record import read_training
+from ..training.run import train
 from .graph_books import books_of
 from .graph_plan import GraphPlan
 from .graph_result import GraphResult, TrainedGraphormer
@@ -49,16 +49,16 @@ def reproduce_graphs(plan: GraphPlan, out: Path, *, jobs: int = 1, say: Say | No
 
 def _train(plan: GraphPlan, out: Path, name: str, seed: int, say: Say | None = None) -> None:
     """Train one model; one that is there already stays as it is."""
-    train_graphs(
-        name,
+    reading = None if say is None else lambda done, total: say(f"superpixels of {name}", done, total)
+    classifier = GraphClassifier(name, plan.shape, reading=reading)
+    train(
+        classifier,
         _folder(out, name, seed) / MODEL,
         seed=seed,
-        recipe=plan.recipe(graph_recipe_of(name)),
-        shape=plan.shape,
+        recipe=plan.recipe(classifier.recipe()),
         count=plan.training_count(),
         device=plan.device,
         progress=None if say is None else lambda done, total: say(f"training {name}, seed {seed}", done, total),
-        reading=None if say is None else lambda done, total: say(f"superpixels of {name}", done, total),
     )
 
 

@@ -89,7 +89,7 @@ class Plan:
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """Return a dataset's recipe as this run takes it."""
-        return replace(recipe, epochs=2, tokens=32, learning_rate=1e-3) if self.quick else recipe
+        return replace(recipe, epochs=2, tokens=32, learning_rate=1e-3) if self.quick else recipe  # type: ignore[call-arg]
 
     def training_count(self) -> int | None:
         """Return how many texts are trained on; None for all."""

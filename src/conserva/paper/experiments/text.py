@@ -10,8 +10,9 @@ from ...evaluation.result import Evaluation
 from ...evaluation.run import evaluate
 from ...tasks.loading import load
 from ...tasks.text import Text
-from ..training.recipe import recipe_of
-from ..training.run import read_training, train
+from ..training.record import read_training
+from ..training.run import train
+from ..training.texts import TextClassifier
 from .jobs import Say, run_jobs
 from .plan import Plan
 from .pooling import pool
@@ -39,13 +40,12 @@ def _one(plan: Plan, out: Path, name: str, seed: int, say: Say | None = None) ->
     """Train one classifier and evaluate every method on it; what is done already stays as it is."""
     folder = _folder(out, name, seed)
     data = dataset(name)
+    classifier = TextClassifier(data, plan.embeddings, plan.as_released)
     train(
-        data,
+        classifier,
         folder / MODEL,
         seed=seed,
-        embeddings=plan.embeddings,
-        recipe=plan.recipe(recipe_of(name)),
-        as_released=plan.as_released,
+        recipe=plan.recipe(classifier.recipe()),
         count=plan.training_count(),
         device=plan.device,
         progress=None if say is None else lambda done, total: say(f"training {name}, seed {seed}", done, total),
