@@ -1,4 +1,4 @@
-"""Parts of an experiment, one after the other or several side by side."""
+"""Parts of an experiment, one after the other or several at the same time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from ...engine.interrupts import Waiting
 from ...errors import Error
 
 Say = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much."""
+"""Called with what is being done, how much of it is done, and of how much."""
 
 
-def run_jobs(
-    work: Callable[..., None], todo: Sequence[tuple[Any, ...]], jobs: int, say: Say | None, what: str = "classifiers"
-) -> None:
-    """Call `work` with each tuple of arguments; in processes of their own if several may run side by side.
+def run_jobs(work: Callable[..., None], todo: Sequence[tuple[Any, ...]], jobs: int, say: Say | None, what: str) -> None:
+    """Call `work` with each tuple of arguments; with several jobs in worker processes.
 
-    One after the other, each is also given `say`, to tell of its own progress.
+    Without worker processes each call also gets `say`, to report its own progress.
     """
     if jobs == 1:
         for one in todo:

@@ -42,6 +42,10 @@ class Classifier(ABC):
     """Seconds between two states on disk."""
     dataset: str
     """The name of the dataset."""
+    title: str
+    """How tables call the dataset."""
+    labels: tuple[str, ...]
+    """The names of the classes."""
     metric: str
     """What the best epoch is found by: "accuracy" or "roc_auc"."""
 

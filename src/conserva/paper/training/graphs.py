@@ -47,7 +47,8 @@ class GraphClassifier(Classifier):
 
     def __post_init__(self) -> None:
         self._data = graph_dataset(self.data) if isinstance(self.data, str) else self.data
-        self.dataset, self.metric = self._data.name, self._data.metric
+        self.dataset, self.title, self.labels = self._data.name, self._data.title, tuple(self._data.labels)
+        self.metric = self._data.metric
 
     def recipe(self) -> Recipe:
         return RECIPES.get(self.dataset, GraphRecipe())

@@ -46,7 +46,7 @@ class TextClassifier(Classifier):
 
     def __post_init__(self) -> None:
         self._data = dataset(self.data) if isinstance(self.data, str) else self.data
-        self.dataset = self._data.name
+        self.dataset, self.title, self.labels = self._data.name, self._data.title, tuple(self._data.labels)
 
     def recipe(self) -> Recipe:
         return RECIPES.get(self.dataset, TextRecipe())
