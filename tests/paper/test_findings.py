@@ -7,15 +7,15 @@ import pytest
 import conserva
 import made_up_graphs
 from conserva.evaluation.result import Evaluation, Pair
-from conserva.paper.experiments.findings import Measured, columns, definition_of, published_share
+from conserva.paper.experiments.findings import TableColumn, columns, definition_of, published_share
 from conserva.paper.experiments.rows import GRAPH_ROWS, OURS, TEXT_ROWS
 from made_up_experiments import AH, AUAC, GI, PAPER, REACH, TITLES, evaluation, mean_of, result
 from made_up_experiments import OURS as METHOD
 
 
-def measured(dataset: str, missing: tuple[str, ...] = (), found: Evaluation | None = None) -> Measured:
+def measured(dataset: str, missing: tuple[str, ...] = (), found: Evaluation | None = None) -> TableColumn:
     one = result(dataset, missing)
-    return Measured(one if found is None else dataclasses.replace(one, evaluation=found))
+    return TableColumn(one if found is None else dataclasses.replace(one, evaluation=found))
 
 
 @pytest.mark.parametrize("metric", ["auac", "au_mse"])

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import conserva
-from chains import IDS, NUMBERS
 from conserva.cli import main
-from conserva.datasets import DATASETS, Dataset
+from conserva.datasets import DATASETS
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
 from conserva.paper.experiments.graphs import GraphPlan
 from conserva.paper.experiments.plan import Plan
 from conserva.paper.experiments.texts import TextPlan
 from conserva.paper.training.recipe import EMBEDDINGS
 
-
-@pytest.fixture(autouse=True, scope="module")
-def known(data: Dataset) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(GRAPH_DATASETS, "chains", IDS)  # type: ignore[arg-type]
-        patch.setitem(GRAPH_DATASETS, "lines", NUMBERS)  # type: ignore[arg-type]
-        yield
+pytestmark = pytest.mark.usefixtures("known_datasets")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from conserva.paper.training.run import train
 from conserva.paper.training.texts import TextClassifier
 
 
-@pytest.fixture
-def known_datasets(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GRAPH_DATASETS, "chains", IDS)  # type: ignore[arg-type]
-    monkeypatch.setitem(GRAPH_DATASETS, "lines", NUMBERS)  # type: ignore[arg-type]
-    monkeypatch.setattr(GraphClassifier, "saved_every", 0.0)
+@pytest.fixture(scope="module")
+def known_datasets(data: Dataset) -> Iterator[None]:
+    """The small datasets of texts and graphs by their names; the state of a training is saved after every epoch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(GRAPH_DATASETS, "chains", IDS)  # type: ignore[arg-type]
+        patch.setitem(GRAPH_DATASETS, "lines", NUMBERS)  # type: ignore[arg-type]
+        patch.setattr(GraphClassifier, "saved_every", 0.0)
+        yield
 
 
 @dataclass(frozen=True)

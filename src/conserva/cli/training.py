@@ -147,8 +147,8 @@ def _summary(found: dict[str, Any]) -> str:
 
     held_out = found["recipe"].get("hold_out", True)
     validation = f"; validation {scores('validation')}" if held_out else "; validation was trained on"
-    # Trainings of texts by version 0.1 have no kept_epoch and list all epochs.
-    kept, last = found.get("kept_epoch", found["best_epoch"]), found.get("last_epoch", len(found["epochs"]))
+    # Older trainings of texts have neither, keep the best epoch and list all of them.
+    kept, last = found.get("kept_epoch") or found["best_epoch"], found.get("last_epoch") or len(found["epochs"])
     return (
         f"{found['dataset']}, seed {found['seed']}: test {scores('test')} "
         f"(most frequent class {found['majority']:.1%}){validation}; epoch {kept} of {last}"

@@ -27,7 +27,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TableColumn:
     """A column of the tables: a dataset, under a masking if the experiment has several."""
 
     result: AnyResult
@@ -109,9 +109,9 @@ class Measured:
         return [seed for seed, means in found.items() if sign * (means[first] - means[second]) <= 0]
 
 
-def columns(results: Sequence[AnyResult]) -> list[Measured]:
+def columns(results: Sequence[AnyResult]) -> list[TableColumn]:
     """Return every dataset under every masking."""
-    return [Measured(one, mask) for one in results for mask in one.evaluations]
+    return [TableColumn(one, mask) for one in results for mask in one.evaluations]
 
 
 def short_name(result: AnyResult) -> str:

@@ -53,7 +53,7 @@ def run_jobs(work: Callable[..., None], todo: Sequence[tuple[Any, ...]], jobs: i
 
 
 def _begin(threads: int) -> None:
-    """Prepare a worker; it ends when the process that started it does, however that ends."""
+    """Prepare a worker process, which ends when the process that started it ends, even if that is killed."""
     torch.set_num_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -67,10 +67,10 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Start workers that no interrupt reaches: a terminal sends it to all processes, and this one ends the others.
+    """Block SIGINT while workers start. A new process inherits the blocked signals.
 
-    A new process inherits which signals are blocked. In this process an interrupt waits until the block ends: raised in
-    the middle of a start, it would leave a worker that waits for what it has to do.
+    A terminal sends SIGINT to all processes; this process ends the workers itself. In this process an interrupt waits
+    until the block ends: raised while a worker starts, it would leave that worker waiting for its job forever.
     """
     with Waiting():
         if not hasattr(signal, "pthread_sigmask"):

@@ -81,7 +81,7 @@ class TextPlan(Plan):
                     validation_accuracy=one["validation_accuracy"],
                     test_accuracy=one["test_accuracy"],
                     best_epoch=one["best_epoch"],
-                    epochs=one.get("last_epoch", len(one["epochs"])),
+                    epochs=one.get("last_epoch") or len(one["epochs"]),
                     weights=one["weights"],
                     auac={row.method: row.auac.mean for row in found.methods},
                     au_mse={row.method: row.au_mse.mean for row in found.methods},

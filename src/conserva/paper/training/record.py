@@ -26,7 +26,7 @@ def folder_of(out: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class Training:
-    """The fields of the result of a training. Those with a default are of texts only, or of graphs only, or newer."""
+    """The fields of the result of a training. Some are of texts only or of graphs only; older results lack some."""
 
     dataset: str
     seed: int

@@ -9,7 +9,7 @@ from ..._util.text import printable
 from ...evaluation.result import HIGHER_IS_BETTER
 from ...views.markdown import escaped, listed, picture, stacked, table
 from ...views.table import TITLES, heading
-from ..experiments.findings import Measured, columns, definition_of, published_share, short_name
+from ..experiments.findings import TableColumn, columns, definition_of, published_share, short_name
 from ..experiments.published import published, sources
 from ..experiments.result import AnyResult
 from ..experiments.rows import OURS, Row, method_of
@@ -35,7 +35,7 @@ SOURCES = {"table": "paper", "notebook": "notebook", "slides": "slides"}
 RIVALS = ("GI", "LRP (AH)", "LRP (LN)", "GAE")
 EACH = ("Random", "A-Last", "GAE", "GI", OURS, "exact")
 
-Cell = Callable[[Measured, Row], str]
+Cell = Callable[[TableColumn, Row], str]
 Theirs = Callable[[AnyResult, Row], tuple[str, float] | None]
 """Returns what the authors' number of a row is called, and the number."""
 
@@ -101,7 +101,7 @@ def _made(one: AnyResult) -> str:
 def _areas(results: Sequence[AnyResult], metric: str) -> str:
     best = {one.title: one.best(metric) for one in columns(results)}
 
-    def cell(one: Measured, row: Row) -> str:
+    def cell(one: TableColumn, row: Row) -> str:
         found = one.row(row.title)
         return mean_and_interval(None if found is None else getattr(found, metric), row.title == best[one.title])
 
@@ -132,7 +132,7 @@ def _areas(results: Sequence[AnyResult], metric: str) -> str:
 
 
 def _shares(results: Sequence[AnyResult]) -> str:
-    def cell(one: Measured, row: Row) -> str:
+    def cell(one: TableColumn, row: Row) -> str:
         return number(one.share_of_random("au_mse", row.title))
 
     def theirs(one: AnyResult, row: Row) -> tuple[str, float] | None:
@@ -214,7 +214,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(stacked(name) for name in names) or "none"
 
 
-def _names(every: Sequence[Measured]) -> list[str]:
+def _names(every: Sequence[TableColumn]) -> list[str]:
     return ["dataset", "masking"] if every[0].mask else ["dataset"]
 
 
@@ -225,7 +225,7 @@ def _released(results: Sequence[AnyResult]) -> str:
     if not pairs:
         return ""
 
-    def cell(one: Measured, metric: str, code: str, defined: str) -> str:
+    def cell(one: TableColumn, metric: str, code: str, defined: str) -> str:
         gain = one.gain(metric, code, defined)
         if gain is None:
             return NONE
@@ -263,7 +263,7 @@ def _seeds(results: Sequence[AnyResult]) -> str:
     return "\n\n".join(parts)
 
 
-def _of_each_model(one: Measured, metric: str, title: str) -> str:
+def _of_each_model(one: TableColumn, metric: str, title: str) -> str:
     method = method_of(one.result.rows, title)
     found = [model.means(metric, one.mask) for model in one.result.trained]
     values = [means[method] for means in found if method in means]

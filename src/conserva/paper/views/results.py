@@ -17,7 +17,7 @@ from ...results.saving import drawn
 from ...views.figure import draw
 from ...views.html import page as examples_page
 from ...views.table import TITLES, Column, _blocks, _table, heading
-from ..experiments.findings import Measured, columns, short_name
+from ..experiments.findings import TableColumn, columns, short_name
 from ..experiments.published import published, published_accuracy
 from ..experiments.result import AnyResult, GraphResult, reached
 from ..experiments.rows import OURS, Row, method_of
@@ -121,7 +121,7 @@ def _columns(result: AnyResult, metric: str, rows: Sequence[Row], marked: bool) 
     return shown
 
 
-def _means(one: Measured, metric: str, rows: Sequence[Row], marked: bool) -> Column:
+def _means(one: TableColumn, metric: str, rows: Sequence[Row], marked: bool) -> Column:
     best = frozenset(i for i, row in enumerate(rows) if row.title == OURS and one.is_best(metric))
     cells = [number(one.mean(metric, row.title)) for row in rows]
     if marked:
