@@ -62,7 +62,7 @@ def _span(values: Sequence[float], unit: str = "") -> str:
 
 def _made_with(machine: Found) -> str:
     versions = [f"{name} {machine[name]}" for name in ("torch", "transformers", "triton", "cuda") if name in machine]
-    return f"TableColumn on {machine['device']}, with {listed(versions)}."
+    return f"Measured on {machine['device']}, with {listed(versions)}."
 
 
 def _absent(one: Found | None) -> str:
