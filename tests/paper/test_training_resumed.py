@@ -11,6 +11,7 @@ import torch
 
 import conserva
 from chains import NUMBERS
+from conserva.paper.training.checkpoint import read_state, write_state
 from conserva.paper.training.graphs import GraphClassifier
 from conserva.paper.training.trainer import STATE, Trainer
 from training_kinds import KIND_NAMES, KINDS, trained, weights
@@ -153,3 +154,15 @@ def test_a_file_in_place_of_the_folder_is_refused(kind: str, tmp_path: Path) -> 
     (tmp_path / "model").write_text("mine", encoding="utf-8")
     with pytest.raises(conserva.Error, match="is a file: name a folder"):
         trained(kind, tmp_path / "model")
+
+
+def test_a_state_without_an_average_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States of texts were once written without one."""
+    unbroken = trained("texts", tmp_path / "unbroken")
+    out = tmp_path / "stopped"
+    stop_after_epoch(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        trained("texts", out)
+    state = read_state(out / STATE, torch.device("cpu"))
+    write_state(out / STATE, {name: value for name, value in state.items() if name not in ("average", "made")})
+    assert trained("texts", out) == unbroken
