@@ -8,20 +8,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from PIL import Image  # noqa: E402
-from test_zoo import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/ is on the path
 
 import zoo  # noqa: E402
 from conserva.datasets import DATASETS  # noqa: E402
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS  # noqa: E402
-from conserva.paper.experiments.findings import best_of, verdict  # noqa: E402
-from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS  # noqa: E402
-from conserva.paper.experiments.graph_result import GraphResult  # noqa: E402
-from conserva.paper.experiments.plan import ROWS  # noqa: E402
-from conserva.paper.experiments.result import TextResult  # noqa: E402
-from conserva.paper.views import graph_results, results  # noqa: E402
+from conserva.paper.experiments.findings import columns  # noqa: E402
+from conserva.paper.experiments.result import AnyResult, GraphResult, TextResult, reached  # noqa: E402
+from conserva.paper.views import results  # noqa: E402
+from conserva.paper.views.cells import MEASURES  # noqa: E402
+from zoo_types import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/support is on the path
 
 
 def models() -> str:
@@ -114,22 +112,11 @@ WIDEST = 3200
 """The pixels of a stored figure: more of them are nowhere seen."""
 
 
-def text_results(folder: Path = TEXT) -> list[TextResult]:
-    """Return the stored results of the text experiment."""
-    paths = [folder / f"{name}.json" for name in DATASETS]
-    return [TextResult.load(path) for path in paths if path.exists()]
-
-
-def text_page(folder: Path) -> None:
-    """Write a page of the text experiment anew from its stored results, the figures in few colours."""
-    _in_few_colours(results.write(text_results(folder), folder))
-
-
-def graphs_page(folder: Path = GRAPHS) -> None:
-    """Write the page of the graph experiment anew from its stored results, if there are any."""
-    paths = [folder / f"{name}.json" for name in GRAPH_DATASETS]
-    if stored := [GraphResult.load(path) for path in paths if path.exists()]:
-        _in_few_colours(graph_results.write(stored, folder))
+def stored(folder: Path) -> list[AnyResult]:
+    """Return the stored results of an experiment."""
+    kind, names = (GraphResult, GRAPH_DATASETS) if folder == GRAPHS else (TextResult, DATASETS)
+    paths = [folder / f"{name}.json" for name in names]
+    return [kind.load(path) for path in paths if path.exists()]
 
 
 def _in_few_colours(paths: list[Path]) -> None:
@@ -141,21 +128,27 @@ def _in_few_colours(paths: list[Path]) -> None:
             picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
-def text_table() -> str:
-    """Show AUAC on every dataset: the paper's methods, LN alone and `exact`; the best of the paper's in bold."""
-    found = text_results()
-    lines = [f"| AUAC ↑ | {' | '.join(one.title for one in found)} |", "|---|" + "---:|" * len(found)]
-    best = [best_of(one.evaluation, "auac") for one in found]
-    for row in ROWS:
-        if row.group in ("paper", "slides") or row.title == "exact":
-            means = [next(m.auac.mean for m in one.evaluation.methods if m.method == row.method) for one in found]
-            cells = [
-                f"**{mean:.3f}**" if row.method == first else f"{mean:.3f}"
-                for mean, first in zip(means, best, strict=True)
-            ]
+def auac_table(found: list[AnyResult], shown: tuple[str, ...]) -> list[str]:
+    """Return AUAC in every column: the paper's methods and those with the titles in `shown`; the best in bold."""
+    every = columns(found)
+    titles = [f"{one.result.title.partition(' ')[0]}, {one.mask}" if one.mask else one.title for one in every]
+    lines = [f"| AUAC ↑ | {' | '.join(titles)} |", "|---|" + "---:|" * len(every)]
+    best = [one.best("auac") for one in every]
+    for row in found[0].rows:
+        if row.group == "paper" or row.title in shown:
+            means = [one.mean("auac", row.title) for one in every]
+            cells = ["-" if mean is None else f"{mean:.3f}" for mean in means]
+            cells = [f"**{cell}**" if row.title == first else cell for cell, first in zip(cells, best, strict=True)]
             lines.append(f"| {row.title} | {' | '.join(cells)} |")
-    sure = sum(verdict(one.evaluation, "auac").best for one in found)
-    lines += [
+    return lines
+
+
+def text_table() -> str:
+    """Show AUAC on every dataset of texts."""
+    found = stored(TEXT)
+    sure = sum(one.is_best("auac") for one in columns(found))
+    lines = [
+        *auac_table(found, ("LRP (LN)", "exact")),
         "",
         f"LRP (AH+LN) beats every other method of the paper's table by AUAC on {sure} of {len(found)} datasets, all "
         "paired 95 % intervals leaving out 0.",
@@ -164,37 +157,22 @@ def text_table() -> str:
 
 
 def graphs_table() -> str:
-    """Show AUAC on graphs under every masking: the paper's methods and `exact`; the best of the paper's in bold."""
-    found = [GraphResult.load(GRAPHS / f"{name}.json") for name in GRAPH_DATASETS]
-    columns = [(one, mask, evaluation) for one in found for mask, evaluation in one.evaluations.items()]
-    titles = [f"{one.title.partition(' ')[0]}, {mask}" for one, mask, _ in columns]
-    lines = [f"| AUAC ↑ | {' | '.join(titles)} |", "|---|" + "---:|" * len(columns)]
-    best = [best_of(evaluation, "auac", rows=GRAPH_ROWS) for _, _, evaluation in columns]
-    for row in GRAPH_ROWS:
-        if row.group == "paper" or row.method in ("exact", "attnlrp", "intensity"):
-            cells = []
-            for (_, _, evaluation), first in zip(columns, best, strict=True):
-                mean = next((m.auac.mean for m in evaluation.methods if m.method == row.method), None)
-                shown = "-" if mean is None else f"{mean:.3f}"
-                cells.append(f"**{shown}**" if row.method == first else shown)
-            lines.append(f"| {row.title} | {' | '.join(cells)} |")
-    reached = [
-        f"{one.title} {one.reached():.1%} {'ROC-AUC' if one.metric == 'roc_auc' else 'accuracy'}" for one in found
-    ]
-    sure = [
-        title
-        for title, (_, _, evaluation) in zip(titles, columns, strict=True)
-        if verdict(evaluation, "auac", GRAPH_OURS, rows=GRAPH_ROWS).best
-    ]
+    """Show AUAC on graphs under every masking."""
+    found = stored(GRAPHS)
+    every = columns(found)
+    models = [f"{one.title} {sum(reached(one)) / len(one.trained):.1%} {MEASURES[one.metric]}" for one in found]
+    sure = [f"{one.result.title.partition(' ')[0]}, {one.mask}" for one in every if one.is_best("auac")]
     # What the last sentence says, held against the numbers.
-    digits = found[-1].evaluations
-    assert len({best_of(one, "auac", rows=GRAPH_ROWS) for one in digits.values()}) > 1
-    means = {one.method: one.auac.mean for one in digits["blank"].methods}
-    assert max(means, key=lambda name: means[name] if name != "leave-one-out" else 0) == "intensity"
-    lines += [
+    digits = [one for one in every if one.result is found[-1]]
+    assert len({one.best("auac") for one in digits}) > 1
+    blank = next(one for one in digits if one.mask == "blank")
+    means = {one.method: one.auac.mean for one in blank.evaluation.methods if one.method != "leave-one-out"}
+    assert max(means, key=lambda name: means[name]) == "intensity"
+    lines = [
+        *auac_table(found, ("exact", "AttnLRP", "intensity")),
         "",
-        f"Three models each: {'; '.join(reached)}. LRP (AH+LN) beats every other method of the paper's table by AUAC, "
-        f"all paired 95 % intervals leaving out 0, in {len(sure)} of {len(columns)}: {'; '.join(sure)}. On MNIST the "
+        f"Three models each: {'; '.join(models)}. LRP (AH+LN) beats every other method of the paper's table by AUAC, "
+        f"all paired 95 % intervals leaving out 0, in {len(sure)} of {len(every)}: {'; '.join(sure)}. On MNIST the "
         "way nodes are taken away decides who wins; where they are blanked, the order of brightness (`intensity`) "
         "beats all.",
     ]
@@ -203,9 +181,8 @@ def graphs_table() -> str:
 
 def main() -> None:
     """Rewrite the docs."""
-    for folder in (TEXT, AS_RELEASED):
-        text_page(folder)
-    graphs_page()
+    for folder in (TEXT, AS_RELEASED, GRAPHS):
+        _in_few_colours(results.write(stored(folder), folder))
     docs = ROOT / "docs"
     fill(docs / "models.md", {"models": models()})
     fill(docs / "cost.md", {"cost": cost()})

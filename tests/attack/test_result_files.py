@@ -26,10 +26,9 @@ import made_up_graphs
 import made_up_images
 from attacking import SEED, add_cases, hostile_text, rng_of, times
 from conserva.engine.ledger import Ledger
-from conserva.paper.experiments.graph_result import GraphResult
-from conserva.paper.experiments.result import TextResult
+from conserva.paper.experiments.result import GraphResult, TextResult
 from conserva.paper.training.record import RESULT, read_training
-from conserva.paper.views import graph_results, graphs_page, results, results_page
+from conserva.paper.views import page, results
 from conserva.results.explanation import Explanation, Sink
 from conserva.views import audit, bias_page, bias_summary, evaluation_page, generation_terminal, table, terminal
 from conserva.views import trace as trace_view
@@ -160,17 +159,9 @@ def studied(one: Any, folder: Path, draw: bool) -> None:
 def experimented(one: Any, folder: Path, draw: bool) -> None:
     for console in consoles():
         results.summary([one], console)
-    assert results_page.page([one])
+    assert page.page([one])
     if draw:
-        results.write([one], folder / "text")
-
-
-def experimented_on_graphs(one: Any, folder: Path, draw: bool) -> None:
-    for console in consoles():
-        graph_results.summary([one], console)
-    assert graphs_page.page([one])
-    if draw:
-        graph_results.write([one], folder / "graphs")
+        results.write([one], folder / "experiment")
 
 
 def trained(one: Any, folder: Path, draw: bool) -> None:
@@ -219,7 +210,7 @@ KINDS = {
     "graph experiment": Kind(
         GraphResult,
         lambda: made_up_graphs.result("mnist").to_json(),
-        experimented_on_graphs,
+        experimented,
         rounds=True,
     ),
     "training": Kind(None, lambda: json.dumps(TRAINING), trained),

@@ -19,7 +19,8 @@ from rich.console import Console
 import made_up_graphs
 from attacking import SEED, add_cases, rng_of, times
 from conserva.auditing.doctor import Finding
-from conserva.paper.views import graph_results, graphs_page, results, results_page
+from conserva.paper.views import page as experiment_page
+from conserva.paper.views import results
 from conserva.results.explanation import Sink
 from conserva.views import (
     audit,
@@ -171,17 +172,13 @@ VIEWS: dict[str, View] = {
     "histograms as SVG": View(lambda: study(mentions=24), bias_figure.draw_histograms, "svg", 1),
     "checks in a terminal": View(findings, lambda ones, to: doctor.show("m", "exact", ones, to), "lines"),
     "the text experiment in a terminal": View(lambda: [text_result()], results.summary, "lines", keep=PATHS),
-    "the text experiment as Markdown": View(lambda: [text_result()], results_page.page, "markdown", keep=PATHS),
+    "the text experiment as Markdown": View(lambda: [text_result()], experiment_page.page, "markdown", keep=PATHS),
     "the text experiment in a folder": View(lambda: [text_result()], results.write, "folder", 1, PATHS),
-    "the graph experiment in a terminal": View(
-        lambda: [made_up_graphs.result()], graph_results.summary, "lines", keep=PATHS
-    ),
+    "the graph experiment in a terminal": View(lambda: [made_up_graphs.result()], results.summary, "lines", keep=PATHS),
     "the graph experiment as Markdown": View(
-        lambda: [made_up_graphs.result()], graphs_page.page, "markdown", keep=PATHS
+        lambda: [made_up_graphs.result()], experiment_page.page, "markdown", keep=PATHS
     ),
-    "the graph experiment in a folder": View(
-        lambda: [made_up_graphs.result()], graph_results.write, "folder", 1, PATHS
-    ),
+    "the graph experiment in a folder": View(lambda: [made_up_graphs.result()], results.write, "folder", 1, PATHS),
 }
 
 
@@ -277,14 +274,13 @@ def test_names_are_no_markup_in_a_table() -> None:
 
 def test_trainings_and_notes_beside_a_result_are_text_too() -> None:
     trial = {"name": "bace", "tag": "<b>|x\n\x1b", "seed": 0, "recipe": {"`a": "[x](y)"}}
-    page = graphs_page.page([made_up_graphs.result()], "*mine*\n\x1b[31m", [trial])
+    page = experiment_page.page([made_up_graphs.result()], "*mine*\n\x1b[31m", [trial])
     assert r"&lt;b&gt;&#124;x↵&#92;x1b" in page
     assert "`&#96;a` &#91;x&#93;(y)" in page
     assert "*mine*\n\\x1b[31m" in page
-    tried = {"dataset": "sst2", "learning_rate": 1e-5, "weight_decay": 0.0, "best_epoch": "|<b>", "epochs": 3}
-    trained = {**tried, "validation_accuracy": 0.8, "test_accuracy": 0.8}
-    page = results_page.page([text_result()], "*mine*\n\x1b[31m", [trained])
-    assert "| &#124;&lt;b&gt; of 3 |" in page
+    trial |= {"name": "sst2", "recipe": {}}
+    page = experiment_page.page([text_result()], "*mine*\n\x1b[31m", [trial])
+    assert r"&lt;b&gt;&#124;x↵&#92;x1b" in page
     assert "*mine*\n\\x1b[31m" in page
 
 

@@ -193,7 +193,7 @@ def test_what_is_missing_is_said_before_the_work(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("conserva._util.extras.find_spec", lambda name: None if name == module else name)
     monkeypatch.setattr("conserva.tasks.loading.load", works)
-    monkeypatch.setattr("conserva.paper.experiments.text.reproduce", works)
+    monkeypatch.setattr("conserva.paper.experiments.run.reproduce", works)
     assert main(arguments) == 1
     assert capsys.readouterr().err.endswith(f"needs {module}: pip install 'conserva[{extra}]'.\n")
     assert not list(tmp_path.iterdir())

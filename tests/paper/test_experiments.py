@@ -1,63 +1,100 @@
-"""The text experiment: every row, several classifiers as one, what is done stays, and nothing that is not measured."""
+"""The experiments: every cell, several models as one, what is done stays, and what is shown as an example."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import conserva
+from chains import IDS, NUMBERS, made
 from conserva.attribution.registry import find
-from conserva.cli import main
 from conserva.datasets import DATASETS, Dataset, Labelled
+from conserva.datasets.graph import Graph
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS
 from conserva.evaluation.result import Evaluation
-from conserva.paper.experiments import sentences as examples
-from conserva.paper.experiments.findings import row_of
-from conserva.paper.experiments.plan import OURS, ROWS, SLICES, Plan
+from conserva.paper.experiments import sentences
+from conserva.paper.experiments.findings import columns
+from conserva.paper.experiments.graphs import EXAMPLES, SHOWN, GraphPlan
+from conserva.paper.experiments.plan import SLICES, Plan
 from conserva.paper.experiments.pooling import pool
 from conserva.paper.experiments.published import _all, published, published_accuracy, sources
-from conserva.paper.experiments.result import TextResult
-from conserva.paper.experiments.text import EVALUATION, MODEL, reproduce
+from conserva.paper.experiments.result import AnyResult, GraphResult, TextResult, reached, row_of
+from conserva.paper.experiments.rows import OURS, method_of
+from conserva.paper.experiments.run import MODEL, reproduce
+from conserva.paper.experiments.texts import TextPlan
 from conserva.paper.training.recipe import RECIPES
+from conserva.tasks.graph import MASKS
 
 REAL = os.environ.get("CONSERVA_DATA", "")
 """The folder of the real datasets; the small one of the other tests takes its place."""
-PLAN = Plan(datasets=("small",), seeds=(0, 1), embeddings="sentiment", quick=True)
+PLANS: dict[str, Plan] = {
+    "texts": TextPlan(datasets=("small",), seeds=(0, 1), embeddings="sentiment", quick=True),
+    "graphs": GraphPlan(datasets=("chains", "lines"), seeds=(0, 1), quick=True),
+}
+KINDS = pytest.mark.parametrize("kind", list(PLANS))
+Ran = dict[str, tuple[Path, list[Any]]]
+"""Kind -> the folder of the run, and its results."""
+
+
+def superpixels(one: Graph) -> Graph:
+    """Return a chain whose nodes are regions of an image, one beside the other."""
+    regions = np.arange(len(one))[None].repeat(2, 0)
+    image = np.linspace(0, 255, regions.size).astype(np.uint8).reshape(regions.shape)
+    return replace(one, picture={"kind": "superpixels", "image": image, "regions": regions})
+
+
+def lines(split: str, folder: Any, count: int | None, seed: int, progress: Any) -> list[Graph]:
+    return [superpixels(one) for one in made(split, numbers=True)[:count]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known(data: Dataset) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(GRAPH_DATASETS, "chains", IDS)  # type: ignore[arg-type]
+        patch.setitem(GRAPH_DATASETS, "lines", replace(NUMBERS, reader=lines))  # type: ignore[arg-type]
+        yield
 
 
 @pytest.fixture(scope="module")
-def ran(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TextResult]:
-    out = tmp_path_factory.mktemp("experiment")
-    [found] = reproduce(PLAN, out)
-    return out, found
+def ran(known: None, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in PLANS}
+    return {kind: (out, reproduce(PLANS[kind], out)) for kind, out in folders.items()}
 
 
-def evaluations(out: Path) -> list[Evaluation]:
-    folders = [out / "runs" / "small" / f"seed-{seed}" for seed in (0, 1)]
-    return [Evaluation.load(folder / EVALUATION / "evaluation.json") for folder in folders]
+def folders_of(out: Path, one: AnyResult, part: str) -> list[Path]:
+    return [out / "runs" / one.dataset / f"seed-{seed}" / part for seed in (0, 1)]
 
 
-# The plan.
+def evaluations(folders: list[Path]) -> list[Evaluation]:
+    return [Evaluation.load(folder / "evaluation.json") for folder in folders]
 
 
-def test_every_method_has_a_row_and_every_row_a_method() -> None:
-    named = [row.method for row in ROWS]
+# The plans.
+
+
+@KINDS
+def test_every_method_has_a_row_and_every_row_a_method(kind: str) -> None:
+    plan = PLANS[kind]
+    named = [row.method for row in plan.rows]
     assert len(set(named)) == len(named)
-    methods = [find(name) for name in Plan(()).methods()]
+    methods = [find(name) for name in plan.methods()]
     assert {one.name.partition(":")[0] for one in methods} == set(conserva.methods())
-    assert [one.name for one in methods] == Plan(()).methods()  # spelled as the results spell them
-    assert OURS in named
+    assert [one.name for one in methods] == plan.methods()  # spelled as the results spell them
+    assert method_of(plan.rows, OURS) in named
 
 
 def test_slices_and_recipes_are_of_datasets_that_exist() -> None:
-    assert set(SLICES) | set(RECIPES) <= set(DATASETS)
-    assert Plan(()).slice("sst2").count is None
-    assert Plan((), quick=True).slice("imdb").count == 6
+    assert set(SLICES) | set(RECIPES) <= {*DATASETS, *GRAPH_DATASETS}
+    assert TextPlan(()).slice("sst2").count is None
+    assert TextPlan((), quick=True).slice("imdb").count == 6
+    assert [GraphPlan(()).slice(name).steps for name in ("bace", "mnist")] == ["each", 25]
 
 
 # The authors' numbers.
@@ -72,19 +109,24 @@ def test_published_numbers_have_a_source() -> None:
                 assert found is not None
                 assert found.source in sources()
                 assert 0 < found.value < (1 if metric == "auac" else 200)
-    assert published("auac", "sst2", OURS) == published("auac", "sst2", "ah+ln")
+    assert published("auac", "sst2", "ah+ln:at=embeddings") == published("auac", "sst2", "ah+ln")
     assert published("auac", "sst2", "exact") is None
     assert published("au_mse", "meld-s", "gi") is None
-    assert published_accuracy("sst2") == 0.813
-    assert published_accuracy("semaine") is None
+    assert [published_accuracy(name) for name in ("sst2", "semaine", "mnist")] == [0.813, None, 0.972]
+    assert published_accuracy("bace", "roc_auc") == 0.835
+    paper = [row.method for row in PLANS["graphs"].rows if row.group == "paper"]
+    empty = [
+        (name, method) for name in ("bace", "mnist") for method in paper if published("auac", name, method) is None
+    ]
+    assert empty == [("mnist", "a-flow")]
 
 
 # A run.
 
 
-def test_every_row_is_in_the_result(ran: tuple[Path, TextResult]) -> None:
-    _, found = ran
-    assert [one.method for one in found.evaluation.methods] == [row.method for row in ROWS]
+def test_every_row_of_texts_is_in_the_result(ran: Ran) -> None:
+    [found] = ran["texts"][1]
+    assert [one.method for one in found.evaluation.methods] == [row.method for row in found.rows]
     assert not found.evaluation.refused
     assert found.evaluation.samples == 6
     assert found.evaluation.protocol["name"] == "paper"
@@ -94,179 +136,218 @@ def test_every_row_is_in_the_result(ran: tuple[Path, TextResult]) -> None:
     assert found.texts == {"train": 24, "validation": 12, "test": 10}
 
 
-def test_points_are_averaged_over_classifiers_before_anything_else(ran: tuple[Path, TextResult]) -> None:
-    out, found = ran
-    each = evaluations(out)
-    for row in ROWS:
-        whole = row_of(found.evaluation, row.method)
-        parts = [row_of(one, row.method) for one in each]
-        assert whole is not None
-        assert all(parts)
-        for metric in ("auac", "au_mse", "aupc", "comprehensiveness", "sufficiency"):
-            mean = np.mean([getattr(one, metric).mean for one in parts])
-            assert getattr(whole, metric).mean == pytest.approx(mean, rel=1e-9, abs=1e-12)
-        assert whole.curves["activation"].mean == pytest.approx(
-            np.mean([one.curves["activation"].mean for one in parts if one], axis=0)
-        )
-        assert whole.conservation.gap == pytest.approx(np.mean([one.conservation.gap for one in parts if one]))
-        assert whole.conservation.sums == parts[0].conservation.sums  # type: ignore[union-attr]
-    assert {pair.metric for pair in found.evaluation.pairs} == {"auac", "au_mse"}
-    assert [one.auac[OURS] for one in found.trained] == [row_of(one, OURS).auac.mean for one in each]  # type: ignore[union-attr]
+def test_every_cell_of_graphs_is_in_the_result(ran: Ran) -> None:
+    out, results = ran["graphs"]
+    chains, images = results
+    assert [one.dataset for one in results] == ["chains", "lines"]
+    for one in results:
+        expected = [row.method for row in one.rows if row.method != "intensity" or one is images]
+        assert list(one.evaluations) == list(MASKS)
+        for mask, found in one.evaluations.items():
+            assert [row.method for row in found.methods] == expected
+            assert not found.refused
+            assert (found.protocol["mask"], found.protocol["target"], found.samples) == (mask, "true", 4)
+            for seed in one.trained:
+                assert list(seed.auac[mask]) == list(seed.au_mse[mask]) == expected
+        assert [seed.seed for seed in one.trained] == [0, 1]
+        assert one.trained[0].weights != one.trained[1].weights
+        assert len({row_of(found, "ah+ln").au_mse.mean for found in one.evaluations.values()}) == 3  # type: ignore[union-attr]
+    assert (chains.metric, images.metric) == ("roc_auc", "accuracy")
+    assert reached(chains) == [one.test_roc_auc for one in chains.trained]
+    assert reached(images) == [one.test_accuracy for one in images.trained]
+    assert images.trained[0].test_roc_auc is None  # it is accuracy that counts
+    training = json.loads((out / "runs" / "chains" / "seed-0" / MODEL / "training.json").read_text(encoding="utf-8"))
+    assert chains.parameters == training["trained_parameters"]
 
 
-def test_intervals_are_about_samples(ran: tuple[Path, TextResult]) -> None:
+@KINDS
+def test_points_are_averaged_over_models_before_anything_else(kind: str, ran: Ran) -> None:
+    out, results = ran[kind]
+    for column in columns(results):
+        one, mask, whole = column.result, column.mask, column.evaluation
+        each = evaluations(folders_of(out, one, mask or "evaluation"))
+        for method in whole.methods:
+            parts = [part for found in each if (part := row_of(found, method.method))]
+            assert len(parts) == 2
+            for metric in ("auac", "au_mse", "aupc", "comprehensiveness", "sufficiency"):
+                mean = np.mean([getattr(part, metric).mean for part in parts])
+                assert getattr(method, metric).mean == pytest.approx(mean, rel=1e-9, abs=1e-12)
+            curve = np.mean([part.curves["activation"].mean for part in parts], axis=0)
+            assert method.curves["activation"].mean == pytest.approx(curve)
+            assert method.conservation.gap == pytest.approx(np.mean([part.conservation.gap for part in parts]))
+            assert method.conservation.sums == parts[0].conservation.sums
+            for metric in ("auac", "au_mse"):
+                means = [model.means(metric, mask)[method.method] for model in one.trained]
+                assert means == [getattr(part, metric).mean for part in parts]
+        assert {pair.metric for pair in whole.pairs} == {"auac", "au_mse"}
+
+
+def test_intervals_are_about_samples(ran: Ran) -> None:
     """One classifier twice is that classifier: the same mean, and no narrower interval."""
-    out, _ = ran
-    folder = out / "runs" / "small" / "seed-0" / EVALUATION
-    one = evaluations(out)[0]
+    out, [found] = ran["texts"]
+    folder, _ = folders_of(out, found, "evaluation")
+    [one] = evaluations([folder])
     twice = pool([folder, folder], [one, one], "small")
     for a, b in zip(twice.methods, one.methods, strict=True):
         assert (a.auac.mean, a.auac.low, a.auac.high) == pytest.approx((b.auac.mean, b.auac.low, b.auac.high))
 
 
-def test_classifiers_on_different_samples_are_not_put_together(ran: tuple[Path, TextResult]) -> None:
-    out, _ = ran
-    folder = out / "runs" / "small" / "seed-0" / EVALUATION
-    one = evaluations(out)[0]
+def test_classifiers_on_different_samples_are_not_put_together(ran: Ran) -> None:
+    out, [found] = ran["texts"]
+    folder, _ = folders_of(out, found, "evaluation")
+    [one] = evaluations([folder])
     other = replace(one, provenance={**one.provenance, "data": "others"})
     with pytest.raises(conserva.Error, match="different samples"):
         pool([folder, folder], [one, other], "small")
 
 
-def test_the_result_is_stored_and_read_back(ran: tuple[Path, TextResult]) -> None:
-    out, found = ran
-    text = (out / "small.json").read_text(encoding="utf-8")
-    assert str(out) not in text
-    assert os.environ["CONSERVA_DATA"] not in text
-    back = TextResult.from_json(text)
-    assert back.to_json() + "\n" == text
-    assert back.evaluation.methods[3].auac.mean == pytest.approx(found.evaluation.methods[3].auac.mean, rel=1e-4)
-    assert [one.text for one in back.sentences] == [one.text for one in found.sentences]
-    with pytest.raises(conserva.Error, match="no result of the text experiment"):
-        TextResult.from_json('{"schema": "other"}')
+@KINDS
+def test_results_are_stored_and_read_back(kind: str, ran: Ran) -> None:
+    out, results = ran[kind]
+    loader, noun = {"texts": (TextResult, "text"), "graphs": (GraphResult, "graph")}[kind]
+    for one in results:
+        text = (out / f"{one.dataset}.json").read_text(encoding="utf-8")
+        assert str(out) not in text
+        assert os.environ["CONSERVA_DATA"] not in text
+        back: Any = loader.from_json(text)
+        assert back.to_json() + "\n" == text
+        assert (back.dataset, back.labels, back.samples, back.settings) == (
+            one.dataset, one.labels, one.samples, json.loads(json.dumps(one.settings)),
+        )  # fmt: skip
+        mask = list(one.evaluations)[-1]
+        means, expected = (each.trained[1].means("auac", mask) for each in (back, one))
+        assert means == pytest.approx(expected, rel=1e-4)
+        assert [each.text for each in back.examples] == [each.text for each in one.examples]
+        assert (back.examples[0].picture is None) == (one.dataset != "lines")
+    with pytest.raises(conserva.Error, match=f"no result of the {noun} experiment"):
+        loader.from_json('{"schema": "other"}')
     with pytest.raises(conserva.Error, match="only a part"):
-        TextResult.from_json(text[:100])
+        loader.from_json(text[:100])
 
 
-def test_what_is_done_stays(ran: tuple[Path, TextResult]) -> None:
-    out, found = ran
+@KINDS
+def test_what_is_done_stays(kind: str, ran: Ran) -> None:
+    out, results = ran[kind]
+    plan = PLANS[kind]
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and "runs" in path.parts}
+    evaluated = [path for path in before if path.name == "evaluation.json"]
+    assert len(evaluated) == len(plan.datasets) * len(plan.seeds) * len(plan.parts())
+    evaluated[-1].unlink()
     said: list[tuple[str, int, int]] = []
-    [again] = reproduce(PLAN, out, say=lambda *told: said.append(told))
-    assert again == found
-    (out / "runs" / "small" / "seed-1" / EVALUATION / "evaluation.json").unlink()
-    [again] = reproduce(PLAN, out, say=lambda *told: said.append(told))
+    again = reproduce(plan, out, say=lambda *told: said.append(told))
+    assert [one.to_json() for one in again] == [one.to_json() for one in results]
     assert not [doing for doing, _, _ in said if doing.startswith("training")]
-    evaluated = [(done, total) for doing, done, total in said if doing.startswith("evaluating")]
-    assert len(evaluated) == 2 * len(PLAN.seeds)  # each said it once: all of it was in the journal
-    assert all(done == total for done, total in evaluated)
-    assert again == found
+    told = [(done, total) for doing, done, total in said if doing.startswith("evaluating")]
+    assert len(told) == len(evaluated)  # each said it once: all of it was in the journal
+    assert all(done == total for done, total in told)
+    assert {path: path.read_bytes() for path in before} == before
 
 
-def test_an_evaluation_of_another_kind_is_not_taken_for_this_one(
-    ran: tuple[Path, TextResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, _ = ran
+def test_an_evaluation_of_another_kind_is_not_taken_for_this_one(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "methods", lambda plan: ["gi"])
     with pytest.raises(conserva.Error, match=r"another run of an evaluation\. It differs in methods"):
-        reproduce(PLAN, out)
+        reproduce(PLANS["texts"], ran["texts"][0])
 
 
-def test_one_more_seed_keeps_the_others(ran: tuple[Path, TextResult], tmp_path: Path) -> None:
-    out, found = ran
+def test_one_more_seed_keeps_the_others(ran: Ran) -> None:
+    out, [found] = ran["texts"]
     weights = (out / "runs" / "small" / "seed-0" / MODEL / "training.json").read_bytes()
-    [more] = reproduce(replace(PLAN, seeds=(0, 1, 2)), out)
+    [more] = reproduce(replace(PLANS["texts"], seeds=(0, 1, 2)), out)
     assert [one.seed for one in more.trained] == [0, 1, 2]
     assert more.trained[:2] == found.trained
     assert (out / "runs" / "small" / "seed-0" / MODEL / "training.json").read_bytes() == weights
 
 
-def test_another_recipe_in_the_same_folder_is_refused(ran: tuple[Path, TextResult]) -> None:
-    out, _ = ran
-    with pytest.raises(conserva.Error, match="differs in as_released"):
-        reproduce(replace(PLAN, as_released=True), out)
+def test_one_masking_alone_uses_what_is_there(ran: Ran) -> None:
+    out, results = ran["graphs"]
+    [alone] = reproduce(replace(PLANS["graphs"], datasets=("chains",), masks=("blank",)), out)  # type: ignore[call-arg]
+    assert alone.evaluations == {"blank": results[0].evaluations["blank"]}
+    assert list(alone.trained[0].auac) == ["blank"]
+    reproduce(replace(PLANS["graphs"], datasets=("chains",)), out)  # as the other tests know it
 
 
-def test_an_unknown_dataset_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(conserva.Error, match="'smal' is unknown"):
-        reproduce(replace(PLAN, datasets=("semaine", "smal")), tmp_path / "out")
+@pytest.mark.parametrize(
+    ("kind", "changes"), [("texts", {"as_released": True}), ("graphs", {"shape": {"pre_norm": False}})]
+)
+def test_other_settings_in_the_same_folder_are_refused(kind: str, changes: dict[str, Any], ran: Ran) -> None:
+    with pytest.raises(conserva.Error, match=f"differs in {next(iter(changes))}"):
+        reproduce(replace(PLANS[kind], **changes), ran[kind][0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "says"),
+    [
+        ("texts", ("semaine", "smal"), "'smal' is unknown"),
+        ("graphs", ("chains", "bacee"), "'bacee' is unknown. Did you"),
+    ],
+)
+def test_an_unknown_dataset_is_refused_before_anything_runs(
+    kind: str, names: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(conserva.Error, match=says):
+        reproduce(replace(PLANS[kind], datasets=names), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-# Side by side.
+# Several at the same time.
 
 
 def test_an_error_of_a_job_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONSERVA_DATA", str(tmp_path))
     with pytest.raises(conserva.Error, match=r"has no file 'silicone_sem/silicone_sem\.parquet'"):
-        reproduce(replace(PLAN, datasets=("semaine",)), tmp_path / "out", jobs=2)
+        reproduce(replace(PLANS["texts"], datasets=("semaine",)), tmp_path / "out", jobs=2)
 
 
 @pytest.mark.skipif(not REAL, reason="CONSERVA_DATA names no folder of datasets")
-def test_jobs_side_by_side_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_at_the_same_time_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONSERVA_DATA", REAL)
-    plan = replace(PLAN, datasets=("semaine", "meld-s"), seeds=(0,))
+    plan = replace(PLANS["texts"], datasets=("semaine", "meld-s"), seeds=(0,))
     said: list[tuple[str, int, int]] = []
     alone = reproduce(plan, tmp_path / "alone")
     together = reproduce(plan, tmp_path / "together", jobs=2, say=lambda *what: said.append(what))
-    assert ("classifiers", 2, 2) in said
+    assert {("models", 2, 2), ("evaluations", 2, 2)} <= set(said)
     for a, b in zip(alone, together, strict=True):
-        for row in ROWS:
-            one, other = row_of(a.evaluation, row.method), row_of(b.evaluation, row.method)
+        for method in plan.methods():
+            one, other = (row_of(found.evaluations[""], method) for found in (a, b))
             assert one is not None
             assert other is not None
             assert one.auac.mean == pytest.approx(other.auac.mean, abs=1e-3)  # other threads, other roundings
 
 
-# Sentences.
+# Ledgers and examples.
 
 
-def test_sentences_are_the_first_right_ones_of_each_class(ran: tuple[Path, TextResult]) -> None:
-    _, found = ran
+def test_ledgers_close(ran: Ran) -> None:
+    for one in ran["graphs"][1]:
+        assert [ledger.rules for ledger in one.books] == ["gi", "ah", "ln", "ah+ln", "exact"]
+        ledgers = {each.rules: each for each in one.books}
+        assert ledgers["exact"].largest_gap < 1e-10
+        assert ledgers["gi"].largest_gap > 1e-6
+        for each in one.books:
+            assert len(each.outputs) == len(each.sums) == 4
+            assert each.gap <= each.largest_gap
+            assert each.output == pytest.approx(np.abs(each.outputs).mean())
+
+
+def test_graphs_that_are_shown_are_of_each_class_in_turn(ran: Ran) -> None:
+    chains = ran["graphs"][1][0]
+    assert len(chains.examples) == min(EXAMPLES, 4) * len(SHOWN)
+    assert [one.method for one in chains.examples[: len(SHOWN)]] == list(SHOWN)
+    assert [one.text for one in chains.examples[:: len(SHOWN)]] == [f"test {row}" for row in range(4)]
+    assert [one.target for one in chains.examples[:: len(SHOWN)]] == ["no", "yes", "no", "yes"]
+
+
+def test_sentences_are_the_first_right_ones_of_each_class(ran: Ran) -> None:
+    [found] = ran["texts"][1]
     texts = list(dict.fromkeys(one.text for one in found.sentences))
     assert 1 <= len(texts) <= 2
-    assert len(found.sentences) == len(texts) * len(examples.METHODS)
-    assert [one.method for one in found.sentences[: len(examples.METHODS)]] == list(examples.METHODS)
+    assert len(found.sentences) == len(texts) * len(sentences.METHODS)
+    assert [one.method for one in found.sentences[: len(sentences.METHODS)]] == list(sentences.METHODS)
 
 
 def test_quoted_sentences_come_first_and_hate_is_not_shown() -> None:
     task = conserva.load()
     test = Labelled(("how dull.", "a mess.", "a joy.", "wonderful, so moving."), (1, 0, 1, 1), "texts")
-    found = list(dict.fromkeys(one.text for one in examples.sentences(task, "sst2", test)))
-    assert found == [*examples.QUOTED["sst2"], "a mess.", "a joy."]  # "how dull." is called positive, which is wrong
-    assert examples.sentences(task, "tweeteval-hate", test) == ()
-
-
-# The command line.
-
-
-def test_the_command_writes_a_page(
-    data: Dataset,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    given = ["reproduce", "text", "--quick", "--datasets", "small", "--out", str(tmp_path)]
-    assert main(given) == 0
-    shown = capsys.readouterr()
-    assert "LRP (AH+LN)" in shown.out
-    assert f"wrote {tmp_path / 'README.md'}" in shown.err
-    assert "the numbers mean nothing" in (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert main([*given, "--json"]) == 0
-    [found] = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "conserva/text-experiment/1"
-    assert found["recipe"]["embeddings"] == "sentiment"
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (["--jobs", "0"], "--jobs 0"),
-        (["--seeds", "0,x"], "--seeds 0,x"),
-        (["--datasets", "imbd"], "Did you mean 'imdb'"),
-        (["--device", "nowhere"], "--device nowhere"),
-    ],
-)
-def test_what_cannot_be_run_is_told(
-    given: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", "text", "--out", str(tmp_path / "out"), *given]) == 1
-    assert says in capsys.readouterr().err
+    found = list(dict.fromkeys(one.text for one in sentences.sentences(task, "sst2", test)))
+    assert found == [*sentences.QUOTED["sst2"], "a mess.", "a joy."]  # "how dull." is called positive, which is wrong
+    assert sentences.sentences(task, "tweeteval-hate", test) == ()

@@ -5,33 +5,33 @@ import dataclasses
 import pytest
 
 import conserva
-from conserva.evaluation.result import Pair
-from conserva.paper.experiments import findings
-from conserva.paper.experiments.plan import OURS, ROWS
-from made_up_experiments import (
-    AH,
-    AUAC,
-    GI,
-    LN,
-    PAPER,
-    REACH,
-    TITLES,
-    evaluation,
-    mean_of,
-    result,
-)
+import made_up_graphs
+from conserva.evaluation.result import Evaluation, Pair
+from conserva.paper.experiments.findings import TableColumn, columns, definition_of, published_share
+from conserva.paper.experiments.rows import GRAPH_ROWS, OURS, TEXT_ROWS
+from made_up_experiments import AH, AUAC, GI, PAPER, REACH, TITLES, evaluation, mean_of, result
+from made_up_experiments import OURS as METHOD
+
+
+def measured(dataset: str, missing: tuple[str, ...] = (), found: Evaluation | None = None) -> TableColumn:
+    one = result(dataset, missing)
+    return TableColumn(one if found is None else dataclasses.replace(one, evaluation=found))
 
 
 @pytest.mark.parametrize("metric", ["auac", "au_mse"])
-@pytest.mark.parametrize("rival", [GI, AH, "gae", "leave-one-out"])
-def test_an_advantage_is_positive_where_a_method_is_better(metric: str, rival: str) -> None:
+@pytest.mark.parametrize("rival", ["GI", "LRP (AH)", "GAE", "leave-one-out"])
+def test_a_gain_is_positive_where_a_method_is_better(metric: str, rival: str) -> None:
+    methods = {row.title: row.method for row in TEXT_ROWS}
     for dataset in AUAC:
-        one = evaluation(dataset)
-        gain = mean_of(dataset, metric, OURS) - mean_of(dataset, metric, rival)
+        one = measured(dataset)
+        gain = mean_of(dataset, metric, METHOD) - mean_of(dataset, metric, methods[rival])
         gain *= 1 if metric == "auac" else -1
-        found, back = findings.advantage(one, metric, OURS, rival), findings.advantage(one, metric, rival, OURS)
+        found, back = one.gain(metric, OURS, rival), one.gain(metric, rival, OURS)
+        assert found is not None
+        assert back is not None
         assert (found.mean, found.low, found.high) == pytest.approx((gain, gain - REACH[metric], gain + REACH[metric]))
         assert (back.mean, back.low, back.high) == pytest.approx((-gain, -gain - REACH[metric], -gain + REACH[metric]))
+    assert measured("sst2", (AH,)).gain("auac", OURS, "LRP (AH)") is None
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,13 @@ def test_an_advantage_is_positive_where_a_method_is_better(metric: str, rival: s
 def test_a_verdict_sorts_the_papers_methods(
     dataset: str, metric: str, level: tuple[str, ...], ahead: tuple[str, ...]
 ) -> None:
-    found = findings.verdict(evaluation(dataset), metric)
-    others = tuple(TITLES[method] for method in PAPER if method not in (OURS, LN))
+    found = measured(dataset).verdict(metric)
+    others = tuple(TITLES[method] for method in PAPER if TITLES[method] not in (OURS, "LRP (LN)"))
+    assert found is not None
     assert (found.level, found.ahead) == (level, ahead)
     assert found.beaten == tuple(title for title in others if title not in (*level, *ahead))
-    assert found.best == (dataset == "sst2")
+    assert found.best == measured(dataset).is_best(metric) == (dataset == "sst2")
+    assert measured(dataset, (METHOD,)).verdict(metric) is None
 
 
 @pytest.mark.parametrize(
@@ -59,27 +61,26 @@ def test_a_verdict_sorts_the_papers_methods(
 )
 def test_an_interval_that_touches_zero_tells_nothing(low: float, high: float, place: str) -> None:
     one = evaluation("sst2")
-    others = tuple(pair for pair in one.pairs if {pair.a, pair.b} != {OURS, GI})
-    one = dataclasses.replace(one, pairs=(*others, Pair("auac", OURS, GI, (low + high) / 2, low, high)))
-    found = findings.verdict(one, "auac")
+    others = tuple(pair for pair in one.pairs if {pair.a, pair.b} != {METHOD, GI})
+    one = dataclasses.replace(one, pairs=(*others, Pair("auac", METHOD, GI, (low + high) / 2, low, high)))
+    found = measured("sst2", found=one).verdict("auac")
     assert [key for key in ("beaten", "level", "ahead") if "GI" in getattr(found, key)] == [place]
 
 
 def test_alone_a_method_is_not_the_best() -> None:
-    alone = evaluation("sst2", tuple(method for method in PAPER if method != OURS))
-    assert not findings.verdict(alone, "auac").best
+    assert not measured("sst2", tuple(method for method in PAPER if method != METHOD)).is_best("auac")
 
 
-def test_the_best_mean_of_a_group() -> None:
-    assert findings.best_of(evaluation("sst2"), "auac") == OURS
-    assert findings.best_of(evaluation("semaine"), "auac") == AH
-    assert findings.best_of(evaluation("semaine"), "au_mse") == GI
-    assert findings.best_of(evaluation("semaine", (GI,)), "au_mse") == OURS
-    assert findings.best_of(evaluation("sst2", PAPER), "auac") is None
+def test_the_best_mean_of_the_papers_methods() -> None:
+    assert measured("sst2").best("auac") == OURS
+    assert measured("semaine").best("auac") == "LRP (AH)"
+    assert measured("semaine").best("au_mse") == "GI"
+    assert measured("semaine", (GI,)).best("au_mse") == OURS
+    assert measured("sst2", PAPER).best("auac") is None
 
 
 def test_what_is_released_stands_beside_its_definition() -> None:
-    found = {row.title: findings.definition_of(row).title for row in ROWS if row.group == "released"}
+    found = {row.title: definition_of(row, TEXT_ROWS).title for row in TEXT_ROWS if row.group == "released"}
     assert found == {
         "A-Last, all rows": "A-Last",
         "Rollout, all rows": "Rollout",
@@ -88,20 +89,30 @@ def test_what_is_released_stands_beside_its_definition() -> None:
         "LRP (AH+LN), gamma .01": "LRP (AH+LN)",
     }
     with pytest.raises(conserva.Error, match="not a variant"):
-        findings.definition_of(ROWS[0])
+        definition_of(TEXT_ROWS[0], TEXT_ROWS)
 
 
-def test_shares_orders_and_spreads() -> None:
-    one = evaluation("sst2", (AH,))
-    assert findings.share_of_random(one, "au_mse", OURS) == pytest.approx(1.5 / 4)
-    assert findings.share_of_random(one, "au_mse", AH) is None
-    assert findings.share_of_random(evaluation("sst2", ("random",)), "au_mse", OURS) is None
-    assert findings.published_share("au_mse", "sst2", OURS) == pytest.approx(1.564 / 3.977)
-    assert findings.published_share("au_mse", "semaine", OURS) is None
-    trained = result("semaine", (AH,)).trained
-    assert findings.not_ahead(trained, "auac", OURS, GI) == [1]
-    assert findings.not_ahead(trained, "auac", OURS, "gae") == []
-    assert findings.not_ahead(trained, "au_mse", OURS, GI) == [0, 1]
-    assert findings.not_ahead(trained, "au_mse", GI, GI) == [0, 1]
-    assert findings.not_ahead(trained, "auac", OURS, AH) is None
-    assert findings.spread([0.1, 0.5, 0.2]) == pytest.approx(0.2)
+def test_shares_and_orders() -> None:
+    one = measured("sst2", (AH,))
+    assert one.share_of_random("au_mse", OURS) == pytest.approx(1.5 / 4)
+    assert one.share_of_random("au_mse", "LRP (AH)") is None
+    assert measured("sst2", ("random",)).share_of_random("au_mse", OURS) is None
+    assert published_share("au_mse", "sst2", METHOD) == pytest.approx(1.564 / 3.977)
+    assert published_share("au_mse", "semaine", METHOD) is None
+    other = measured("semaine", (AH,))
+    assert other.seeds_behind("auac", OURS, "GI") == [1]
+    assert other.seeds_behind("auac", OURS, "GAE") == []
+    assert other.seeds_behind("au_mse", OURS, "GI") == [0, 1]
+    assert other.seeds_behind("au_mse", "GI", "GI") == [0, 1]
+    assert other.seeds_behind("auac", OURS, "LRP (AH)") is None
+
+
+def test_columns_of_graphs_are_maskings() -> None:
+    every = columns(made_up_graphs.BOTH)
+    assert [one.title for one in every] == [
+        f"{name} {mask}" for name in ("BACE", "MNIST") for mask in made_up_graphs.MASKS
+    ]
+    assert every[0].names == ["BACE", "token"]
+    assert [one.title for one in columns([result("sst2")])] == ["SST-2"]
+    assert [one.best("auac") for one in every[3:]] == [OURS, OURS, "A-Last"]
+    assert [row.title for row in GRAPH_ROWS[:15]] == [row.title for row in TEXT_ROWS[:15]]

@@ -48,7 +48,7 @@ def test_an_interrupt_while_workers_start_waits_and_is_not_lost(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_jobs(write, [(tmp_path / "a", "a")], 2, None)
+            run_jobs(write, [(tmp_path / "a", "a")], 2, None, "files")
         assert submitted == [True]
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     finally:

@@ -18,8 +18,7 @@ import made_up_graphs
 import made_up_images
 from conserva import Audit, BiasStudy, Evaluation, Explanation, Generation, Trace
 from conserva.engine.ledger import Ledger
-from conserva.paper.experiments.graph_result import GraphResult
-from conserva.paper.experiments.result import TextResult
+from conserva.paper.experiments.result import GraphResult, TextResult
 from conserva.paper.training.record import RESULT, read_training, write_training
 from conserva.results.explanation import Sink
 from conserva.results.schema import DEEPEST, Count, Share, read, written
@@ -250,19 +249,12 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "p": (STUDY, "differences.0.p", 2, "differences[0].p is 2.0, not between"),
     "path": (EXPERIMENT, "dataset", "../x", 'dataset is "../x", not a name of letters, digits'),
     "path of graphs": (GRAPHS, "dataset", "a\0b", 'dataset is "a\\u0000b", not a name of letters, digits'),
-    "null": (GRAPHS, "recipe.warm_up", None, "recipe.warm_up is null, not a number"),
-    "hops": (GRAPHS, "shape.max_hops", None, "shape.max_hops is null, not a whole number"),
     "no classifier": (EXPERIMENT, "trained", [], "trained has no entry"),
-    "recipe": (EXPERIMENT, "recipe.learning_rate", "x", 'recipe.learning_rate is "x", not a number'),
-    "no recipe": (EXPERIMENT, "recipe", {}, "recipe.learning_rate is missing"),
-    "split": (EXPERIMENT, "texts", {"train": 1}, "texts.validation is missing"),
     "no pair": (EXPERIMENT, "evaluation.pairs", [], "evaluation.pairs lacks the difference of 'random' and 'a-last'"),
     "sentences": (EXPERIMENT, "sentences.0.ledger.gap", 9.0, "sentences[0].ledger does not add up"),
     "masking": (GRAPHS, "trained.1.auac", {}, "trained[1].auac has other maskings than evaluations"),
     "measure": (GRAPHS, "metric", "x", 'metric is "x", which is none of "accuracy", "roc_auc"'),
     "rules": (GRAPHS, "books.0.rules", "x", 'books[0].rules is "x", which is none of "gi"'),
-    "shape": (GRAPHS, "shape.hidden_size", None, "shape.hidden_size is null, not a whole number"),
-    "keep": (GRAPHS, "recipe.keep", "first", 'recipe.keep is "first", which is none of'),
 }
 
 

@@ -2,14 +2,14 @@
 
 from conserva.engine.ledger import Ledger
 from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
-from conserva.paper.experiments.plan import OURS, ROWS, Row
-from conserva.paper.experiments.result import TextResult, Trained
+from conserva.paper.experiments.result import TextResult, TrainedText
+from conserva.paper.experiments.rows import TEXT_ROWS, Row
 from conserva.results.explanation import Explanation
 
-GI, AH, LN, EXACT = (f"{name}:at=embeddings" for name in ("gi", "ah", "ln", "exact"))
+GI, AH, LN, OURS, EXACT = (f"{name}:at=embeddings" for name in ("gi", "ah", "ln", "ah+ln", "exact"))
 
 
-TITLES = {row.method: row.title for row in ROWS}
+TITLES = {row.method: row.title for row in TEXT_ROWS}
 
 
 # AUAC, and AU-MSE, of the paper's methods and of LN; of the others by their place. LRP (AH+LN) is best on SST-2 by
@@ -33,7 +33,7 @@ REACH = {"auac": 0.004, "au_mse": 0.1}
 
 
 def mean_of(dataset: str, metric: str, method: str) -> float:
-    place = [row.method for row in ROWS].index(method)
+    place = [row.method for row in TEXT_ROWS].index(method)
     if metric == "auac":
         return AUAC[dataset].get(method, 0.3 + place / 100)
     return AU_MSE[dataset].get(method, 1.7 + place / 10) if metric == "au_mse" else 0.1
@@ -57,7 +57,7 @@ def method_result(dataset: str, row: Row) -> MethodResult:
 
 
 def evaluation(dataset: str, missing: tuple[str, ...] = ()) -> Evaluation:
-    rows = [row for row in ROWS if row.method not in missing]
+    rows = [row for row in TEXT_ROWS if row.method not in missing]
     pairs = []
     for i, a in enumerate(rows):
         for b in rows[i + 1 :]:
@@ -93,7 +93,7 @@ def result(dataset: str = "sst2", missing: tuple[str, ...] = (), seeds: int = 2,
     auacs = [{one.method: one.auac.mean + seed * gains[one.method] for one in found.methods} for seed in range(seeds)]
     au_mse = {one.method: one.au_mse.mean for one in found.methods}
     trained = tuple(
-        Trained(seed, 0.81 + 0.01 * seed, 0.8 + 0.03 * seed, 3, 8, "0123", auac, au_mse)
+        TrainedText(seed, 0.81 + 0.01 * seed, 0.8 + 0.03 * seed, 3, 8, "0123", auac, au_mse)
         for seed, auac in enumerate(auacs)
     )
     settings = {

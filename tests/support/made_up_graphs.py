@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from conserva.engine.ledger import Ledger
 from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
-from conserva.paper.experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS, RULES
-from conserva.paper.experiments.graph_result import BooksOfRules, GraphResult, TrainedGraphormer
-from conserva.paper.experiments.plan import Row
+from conserva.paper.experiments.result import GraphResult, RuleLedger, TrainedGraph
+from conserva.paper.experiments.rows import GRAPH_ROWS, Row
 from conserva.results.explanation import Explanation
 
 MASKS = ("token", "induced", "blank")
@@ -80,9 +78,9 @@ def evaluation(dataset: str, mask: str, missing: tuple[str, ...] = ()) -> Evalua
     )  # fmt: skip
 
 
-def books_of(rules: str) -> BooksOfRules:
+def ledger_of(rules: str) -> RuleLedger:
     exact = rules == "exact"
-    return BooksOfRules(
+    return RuleLedger(
         rules=rules, correlation=0.1 if rules == "gi" else 0.88, slope=0.7, correlation_without_biases=0.97,
         output=2.0, nodes=1.1, virtual=0.5, biases=0.8, gap=2e-16 if exact else 0.3,
         largest_gap=4e-15 if exact else 1.25, outputs=(-1.0, 0.5, 2.0), sums=(-0.5, 0.5, 1.0),
@@ -129,7 +127,7 @@ def result(dataset: str = "bace", missing: tuple[str, ...] = (), seeds: int = 2,
         "shape": {"hidden_size": 80, "num_attention_heads": 8, "ffn_size": 80, "num_hidden_layers": 2,
                   **({"node_values": 175, "edge_values": 61, "max_hops": 5} if molecules else {"node_features": 3})},
         "trained": tuple(
-            TrainedGraphormer(
+            TrainedGraph(
                 seed=seed, test_accuracy=0.95 + 0.02 * seed, test_roc_auc=0.8 + 0.03 * seed if molecules else None,
                 validation=0.75 + 0.01 * seed if molecules else None, kept_epoch=180 + seed if molecules else 10,
                 epochs=1000 if molecules else 10, weights="0123", auac=areas("auac", seed),
@@ -138,8 +136,8 @@ def result(dataset: str = "bace", missing: tuple[str, ...] = (), seeds: int = 2,
             for seed in range(seeds)
         ),
         "evaluations": evaluations,
-        "books": tuple(books_of(rules) for rules in RULES),
-        "examples": tuple(example(dataset, method) for method in ("gi", GRAPH_OURS)),
+        "books": tuple(ledger_of(rules) for rules in ("gi", "ah", "ln", "ah+ln", "exact")),
+        "examples": tuple(example(dataset, method) for method in ("gi", "ah+ln")),
         "provenance": {"conserva": "0.1.0", "torch": "2.13.0", "device": "cuda", "quick": False},
         "parameters": 97_000 if molecules else 83_000,
         **changes,
@@ -153,22 +151,3 @@ COLUMNS = [(one, mask) for one in BOTH for mask in MASKS]
 
 def title(one: GraphResult, mask: str) -> str:
     return f"{one.title.split()[0]}<br>{mask.replace(' ', '&nbsp;')}"
-
-
-def moved(one: GraphResult, mask: str, metric: str, a: str, b: str, by: float) -> GraphResult:
-    """Return the result with another difference of two methods under a masking: a better than b by so much."""
-    mean = by if metric == "auac" else -by
-    found = one.evaluations[mask]
-    pairs = [pair for pair in found.pairs if pair.metric != metric or {pair.a, pair.b} != {a, b}]
-    pairs.append(Pair(metric, a, b, mean, mean - 0.001, mean + 0.001))
-    changed = dataclasses.replace(found, pairs=tuple(pairs))
-    return dataclasses.replace(one, evaluations={**one.evaluations, mask: changed})
-
-
-def with_mean(one: GraphResult, mask: str, metric: str, method: str, mean: float) -> GraphResult:
-    found = one.evaluations[mask]
-    rows = tuple(
-        dataclasses.replace(row, **{metric: Interval(mean, mean, mean)}) if row.method == method else row
-        for row in found.methods
-    )
-    return dataclasses.replace(one, evaluations={**one.evaluations, mask: dataclasses.replace(found, methods=rows)})

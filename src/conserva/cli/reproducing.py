@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import Error
 from ..paper.training.recipe import EMBEDDINGS
@@ -12,6 +13,9 @@ from .arguments import FORM, Commands, add_device, device_of
 from .output import put_json, say_written
 from .progress import progress_of_parts
 from .training import add_embeddings
+
+if TYPE_CHECKING:
+    from ..paper.experiments.plan import Plan
 
 REPRODUCE = """examples:
   conserva reproduce text --quick --out quick
@@ -30,14 +34,14 @@ Trains the models that are missing, evaluates every method on them, and writes t
 to the folder. What is done already stays: a run that was stopped goes on where it was. --quick takes a small slice of
 everything, to see the whole path; its numbers mean nothing."""
 
-_ALONE = {"text": ("as_released", "embeddings"), "graphs": ("masks", "post_norm")}
-"""Options that one experiment alone has."""
+_OPTIONS = {"text": ("as_released", "embeddings"), "graphs": ("masks", "post_norm")}
+"""Options that only one experiment has."""
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser("reproduce", help="the paper's experiments", epilog=REPRODUCE, **FORM)
-    parser.add_argument("experiment", choices=tuple(_ALONE), help="which: tables 1 and 2 on texts, or on graphs")
+    parser.add_argument("experiment", choices=tuple(_OPTIONS), help="which: tables 1 and 2 on texts, or on graphs")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
     parser.add_argument("--datasets", help="which, as a,b,c (default: all of the experiment)")
     parser.add_argument("--seeds", default="0,1,2", help="of the models, as a,b,c (default: %(default)s)")
@@ -59,7 +63,7 @@ def add(commands: Commands) -> None:
 
 
 def _reproduce(given: argparse.Namespace) -> None:
-    for experiment, options in _ALONE.items():
+    for experiment, options in _OPTIONS.items():
         for name in options if experiment != given.experiment else ():
             if getattr(given, name) is not None:
                 raise Error(
@@ -72,59 +76,50 @@ def _reproduce(given: argparse.Namespace) -> None:
         import torch
 
         torch.set_num_threads(1)  # on so small a slice threads wait for each other longer than they work
-    stored, written = (_texts if given.experiment == "text" else _graphs)(given)
-    if given.json:
-        put_json([json.loads(one) for one in stored])
-    say_written(*written)
-
-
-def _texts(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """Run the text experiment; return its results as JSON, and what was written."""
-    from ..datasets import DATASETS
-    from ..models.bundled import BUNDLED
-    from ..paper.experiments.plan import Plan
-    from ..paper.experiments.text import reproduce
+    from ..paper.experiments.run import reproduce
     from ..paper.views.results import summary, write
 
-    plan = Plan(
-        datasets=_names(given.datasets) or tuple(DATASETS),
-        seeds=_seeds(given),
-        embeddings=given.embeddings or (BUNDLED if given.quick else EMBEDDINGS),
-        device=str(device_of(given)),
-        as_released=bool(given.as_released),
-        quick=given.quick,
-    )
+    plan = _text_plan(given) if given.experiment == "text" else _graph_plan(given)
     with progress_of_parts() as say:
         results = reproduce(plan, given.out, jobs=given.jobs, say=say)
-    if not given.json:
+    if given.json:
+        put_json([json.loads(one.to_json()) for one in results])
+    else:
         summary(results)
-    return [one.to_json() for one in results], write(results, given.out)
+    say_written(*write(results, given.out))
 
 
-def _graphs(given: argparse.Namespace) -> tuple[list[str], list[Path]]:
-    """Run the graph experiment, likewise."""
+def _text_plan(given: argparse.Namespace) -> Plan:
+    from ..datasets import DATASETS
+    from ..models.bundled import BUNDLED
+    from ..paper.experiments.texts import TextPlan
+
+    return TextPlan(
+        datasets=_names(given.datasets) or tuple(DATASETS),
+        seeds=_seeds(given),
+        device=str(device_of(given)),
+        quick=given.quick,
+        embeddings=given.embeddings or (BUNDLED if given.quick else EMBEDDINGS),
+        as_released=bool(given.as_released),
+    )
+
+
+def _graph_plan(given: argparse.Namespace) -> Plan:
     from ..datasets.graph_catalogue import GRAPH_DATASETS
-    from ..paper.experiments.graph_plan import GraphPlan
-    from ..paper.experiments.graphs import reproduce_graphs
-    from ..paper.views.graph_results import summary, write
+    from ..paper.experiments.graphs import GraphPlan
     from ..tasks.graph import MASKS
 
     masks = _names(given.masks) or MASKS
     if unknown := [mask for mask in masks if mask not in MASKS]:
         raise Error(f"--masks {given.masks}: {', '.join(unknown)} is none of {', '.join(MASKS)}.")
-    plan = GraphPlan(
+    return GraphPlan(
         datasets=_names(given.datasets) or tuple(GRAPH_DATASETS),
         seeds=_seeds(given),
-        masks=masks,
         device=str(device_of(given)),
-        shape={"pre_norm": False} if given.post_norm else {},
         quick=given.quick,
+        masks=masks,
+        shape={"pre_norm": False} if given.post_norm else {},
     )
-    with progress_of_parts() as say:
-        results = reproduce_graphs(plan, given.out, jobs=given.jobs, say=say)
-    if not given.json:
-        summary(results)
-    return [one.to_json() for one in results], write(results, given.out)
 
 
 def _names(given: str | None) -> tuple[str, ...]:

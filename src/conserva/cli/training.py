@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._util.text import printable
 from ..errors import Error
@@ -14,7 +15,10 @@ from ..models.bundled import DIGITS, MOLECULES
 from ..paper.training.recipe import EMBEDDINGS
 from .arguments import FORM, Commands, add_device, device_of
 from .output import put_json, say_written
-from .progress import progress, progress_of_parts
+from .progress import progress_of_parts
+
+if TYPE_CHECKING:
+    from ..paper.training.classifier import Classifier
 
 TRAIN = """examples:
   conserva train sst2 --out models/sst2
@@ -30,8 +34,8 @@ two layers, from the folder in CONSERVA_DATA. The epoch with the best validation
 on MNIST the last one, trained on validation too. The test split is looked at once, at the end. A training that was
 stopped goes on when the same command is given again."""
 
-_TEXTS_ALONE = ("patience", "tokens", "as_released", "embeddings")
-_GRAPHS_ALONE = ("weight_decay", "keep", "hold_out", "average", "width", "dropout", "post_norm")
+_TEXTS_ONLY = ("patience", "tokens", "as_released", "embeddings")
+_GRAPHS_ONLY = ("weight_decay", "keep", "hold_out", "average", "width", "dropout", "post_norm")
 
 
 def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS) -> None:
@@ -82,17 +86,31 @@ def add(commands: Commands) -> None:
 
 def _train(given: argparse.Namespace) -> None:
     is_graphs = _names_graphs(given.dataset)
-    for name in _TEXTS_ALONE if is_graphs else _GRAPHS_ALONE:
+    for name in _TEXTS_ONLY if is_graphs else _GRAPHS_ONLY:
         value = getattr(given, name)
         if value is not None:
             option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
             its, other = ("graphs", "texts") if is_graphs else ("texts", "graphs")
             raise Error(f"{option} is for {other}, and {given.dataset!r} is a dataset of {its}: leave it out.")
-    found = _train_graphs(given) if is_graphs else _train_texts(given)
+    from ..paper.training.run import train
+
+    with progress_of_parts() as say:
+        classifier = _graphs(given, say) if is_graphs else _texts(given)
+        recipe = classifier.recipe()
+        changes = {field.name: getattr(given, field.name, None) for field in fields(recipe)}
+        found = train(
+            classifier,
+            given.out,
+            seed=given.seed,
+            recipe=replace(recipe, **{name: value for name, value in changes.items() if value is not None}),
+            count=given.count,
+            device=str(device_of(given)),
+            progress=lambda done, total: say("training", done, total),
+        )
     if given.json:
         put_json(found)
     else:
-        print(printable(_summary_of_graphs(found) if is_graphs else _summary_of_texts(found)))
+        print(printable(_summary(found)))
     say_written(given.out)
 
 
@@ -105,70 +123,33 @@ def _names_graphs(name: str) -> bool:
     return name in GRAPH_DATASETS or (bool(near) and near[0] in GRAPH_DATASETS)
 
 
-def _changes(given: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+def _texts(given: argparse.Namespace) -> Classifier:
+    from ..paper.training.texts import TextClassifier
+
+    return TextClassifier(given.dataset, given.embeddings or EMBEDDINGS, bool(given.as_released))
 
 
-def _train_texts(given: argparse.Namespace) -> dict[str, Any]:
-    from ..paper.training.recipe import recipe_of
-    from ..paper.training.run import train
+def _graphs(given: argparse.Namespace, say: Callable[[str, int, int], None]) -> Classifier:
+    from ..paper.training.graphs import GraphClassifier
 
-    changes = _changes(given, "epochs", "learning_rate", "batch_size", "patience", "tokens")
-    with progress("training") as say:
-        return train(
-            given.dataset,
-            given.out,
-            seed=given.seed,
-            embeddings=given.embeddings or EMBEDDINGS,
-            recipe=replace(recipe_of(given.dataset), **changes),
-            as_released=bool(given.as_released),
-            count=given.count,
-            device=str(device_of(given)),
-            progress=say,
-        )
-
-
-def _train_graphs(given: argparse.Namespace) -> dict[str, Any]:
-    from ..paper.training.graph_recipe import graph_recipe_of
-    from ..paper.training.graph_run import train_graphs
-
-    names = ("epochs", "learning_rate", "batch_size", "weight_decay", "keep", "hold_out", "average")
     shape: dict[str, Any] = {} if given.width is None else {"hidden_size": given.width, "ffn_size": given.width}
     if given.dropout is not None:
         shape["hidden_dropout_prob"] = given.dropout
     if given.post_norm:
         shape["pre_norm"] = False
-    with progress_of_parts() as say:
-        return train_graphs(
-            given.dataset,
-            given.out,
-            seed=given.seed,
-            recipe=replace(graph_recipe_of(given.dataset), **_changes(given, *names)),
-            shape=shape,
-            count=given.count,
-            device=str(device_of(given)),
-            progress=lambda done, total: say("training", done, total),
-            reading=lambda done, total: say("finding superpixels", done, total),
-        )
+    return GraphClassifier(given.dataset, shape, reading=lambda done, total: say("finding superpixels", done, total))
 
 
-def _summary_of_texts(found: dict[str, Any]) -> str:
-    return (
-        f"{found['dataset']}, seed {found['seed']}: test accuracy {found['test_accuracy']:.1%} "
-        f"(most frequent class {found['majority']:.1%}), validation {found['validation_accuracy']:.1%} "
-        f"in epoch {found['best_epoch']} of {len(found['epochs'])}"
-    )
-
-
-def _summary_of_graphs(found: dict[str, Any]) -> str:
+def _summary(found: dict[str, Any]) -> str:
     def scores(split: str) -> str:
-        auc = f"ROC-AUC {found[f'{split}_roc_auc']:.1%}, " if found["metric"] == "roc_auc" else ""
+        auc = f"ROC-AUC {found[f'{split}_roc_auc']:.1%}, " if found.get("metric") == "roc_auc" else ""
         return f"{auc}accuracy {found[f'{split}_accuracy']:.1%}"
 
-    held_out = found["recipe"]["hold_out"]
+    held_out = found["recipe"].get("hold_out", True)
     validation = f"; validation {scores('validation')}" if held_out else "; validation was trained on"
+    # Older trainings of texts have neither, keep the best epoch and list all of them.
+    kept, last = found.get("kept_epoch") or found["best_epoch"], found.get("last_epoch") or len(found["epochs"])
     return (
         f"{found['dataset']}, seed {found['seed']}: test {scores('test')} "
-        f"(most frequent class {found['majority']:.1%}){validation}; epoch {found['kept_epoch']} of "
-        f"{found['last_epoch']}"
+        f"(most frequent class {found['majority']:.1%}){validation}; epoch {kept} of {last}"
     )

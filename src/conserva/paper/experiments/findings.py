@@ -1,151 +1,134 @@
-"""What a result says, read from paired intervals."""
+"""What the evaluations of a result say about methods, named by the titles of their rows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from ...errors import Error
 from ...evaluation.result import HIGHER_IS_BETTER, Evaluation, Interval, MethodResult
-from .plan import OURS, ROWS, Row
 from .published import published
-from .result import Trained
-
-One = TypeVar("One")
+from .result import AnyResult, row_of
+from .rows import OURS, Row, method_of
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one method stands among others on a metric: which it beats, is level with, is behind; titles of rows."""
+    """How the paper's own method compares with the paper's other methods: titles of the rows it beats, and so on."""
 
-    metric: str
     beaten: tuple[str, ...]
     level: tuple[str, ...]
     ahead: tuple[str, ...]
 
     @property
     def best(self) -> bool:
-        """Whether there are others and it beats them all, every paired 95 % interval leaving out 0."""
+        """Whether there are others and it beats them all, every paired 95 % interval excluding 0."""
         return bool(self.beaten) and not self.level and not self.ahead
 
 
-def verdict(
-    evaluation: Evaluation, metric: str, method: str = OURS, group: str = "paper", rows: Sequence[Row] = ROWS
-) -> Verdict:
-    """Compare a method with the others of a group on the same samples."""
-    beaten: list[str] = []
-    level: list[str] = []
-    ahead: list[str] = []
-    for row in rows:
-        if row.group != group or row.method == method or row_of(evaluation, row.method) is None:
-            continue
-        gain = advantage(evaluation, metric, method, row.method)
-        (beaten if gain.low > 0 else ahead if gain.high < 0 else level).append(row.title)
-    return Verdict(metric, tuple(beaten), tuple(level), tuple(ahead))
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the tables: a dataset, under a masking if the experiment has several."""
+
+    result: AnyResult
+    mask: str = ""
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return self.result.evaluations[self.mask]
+
+    @property
+    def title(self) -> str:
+        return f"{short_name(self.result)} {self.mask}" if self.mask else self.result.title
+
+    @property
+    def names(self) -> list[str]:
+        """The title of the dataset and, if there are several, the masking."""
+        return [self.result.title, self.mask] if self.mask else [self.result.title]
+
+    def row(self, title: str) -> MethodResult | None:
+        """Return the result of a row, or None where its method does not apply."""
+        return row_of(self.evaluation, method_of(self.result.rows, title))
+
+    def mean(self, metric: str, title: str) -> float | None:
+        """Return the mean of a row, or None where its method does not apply."""
+        found = self.row(title)
+        return None if found is None else float(getattr(found, metric).mean)
+
+    def gain(self, metric: str, a: str, b: str) -> Interval | None:
+        """Return by how much a is better than b on the same samples: positive is better in every metric."""
+        if self.row(a) is None or self.row(b) is None:
+            return None
+        first, second = (method_of(self.result.rows, title) for title in (a, b))
+        for pair in self.evaluation.pairs:
+            if pair.metric == metric and {pair.a, pair.b} == {first, second}:
+                if (pair.a == first) == HIGHER_IS_BETTER[metric]:
+                    return Interval(pair.mean, pair.low, pair.high)
+                return Interval(-pair.mean, -pair.high, -pair.low)
+        raise Error(f"There is no difference of {first!r} and {second!r} in {metric!r}.")
+
+    def best(self, metric: str) -> str | None:
+        """Return the title of the paper's method with the best mean, or None where no method of the paper applies."""
+        sign = 1 if HIGHER_IS_BETTER[metric] else -1
+        means = {row.title: self.mean(metric, row.title) for row in self.result.rows if row.group == "paper"}
+        known = {title: sign * mean for title, mean in means.items() if mean is not None}
+        return max(known, key=lambda title: known[title], default=None)
+
+    def verdict(self, metric: str) -> Verdict | None:
+        """Compare the paper's own method with the paper's other methods; None where it does not apply."""
+        if self.row(OURS) is None:
+            return None
+        gains = {
+            row.title: gain
+            for row in self.result.rows
+            if row.group == "paper" and row.title != OURS and (gain := self.gain(metric, OURS, row.title)) is not None
+        }
+        return Verdict(
+            tuple(title for title, gain in gains.items() if gain.low > 0),
+            tuple(title for title, gain in gains.items() if gain.low <= 0 <= gain.high),
+            tuple(title for title, gain in gains.items() if gain.high < 0),
+        )
+
+    def is_best(self, metric: str) -> bool:
+        """Return whether the paper's own method beats the paper's other methods."""
+        found = self.verdict(metric)
+        return found is not None and found.best
+
+    def share_of_random(self, metric: str, title: str) -> float | None:
+        """Return a row's mean as a share of that of a random order."""
+        one, floor = self.mean(metric, title), self.mean(metric, "Random")
+        return None if one is None or not floor else one / floor
+
+    def seeds_behind(self, metric: str, a: str, b: str) -> list[int] | None:
+        """Return the seeds of the models on which a is not better than b; None where a mean is missing."""
+        first, second = (method_of(self.result.rows, title) for title in (a, b))
+        sign = 1 if HIGHER_IS_BETTER[metric] else -1
+        found = {one.seed: one.means(metric, self.mask) for one in self.result.trained}
+        if any(first not in means or second not in means for means in found.values()):
+            return None
+        return [seed for seed, means in found.items() if sign * (means[first] - means[second]) <= 0]
 
 
-def advantage(evaluation: Evaluation, metric: str, a: str, b: str) -> Interval:
-    """Return by how much a is better than b, in the metric's own sense: positive is better."""
-    for pair in evaluation.pairs:
-        if pair.metric == metric and {pair.a, pair.b} == {a, b}:
-            one = Interval(pair.mean, pair.low, pair.high)
-            forward = (pair.a == a) == HIGHER_IS_BETTER[metric]
-            return one if forward else Interval(-one.mean, -one.high, -one.low)
-    raise Error(f"There is no difference of {a!r} and {b!r} in {metric!r}.")
+def columns(results: Sequence[AnyResult]) -> list[TableColumn]:
+    """Return every dataset under every masking."""
+    return [TableColumn(one, mask) for one in results for mask in one.evaluations]
 
 
-def row_of(evaluation: Evaluation, method: str) -> MethodResult | None:
-    """Return a method's result, or None where it does not apply."""
-    return next((one for one in evaluation.methods if one.method == method), None)
+def short_name(result: AnyResult) -> str:
+    """Return a dataset's name for the head of a narrow column: BACE, BACE-random, MNIST."""
+    first, dash, rest = result.dataset.partition("-")
+    return f"{first.upper()}{dash}{rest}"
 
 
-def means_of(evaluation: Evaluation, metric: str, rows: Sequence[Row]) -> dict[str, float]:
-    """Return the means of the methods of some rows, those that there are."""
-    found = {one.method: float(getattr(one, metric).mean) for one in evaluation.methods}
-    return {row.method: found[row.method] for row in rows if row.method in found}
-
-
-def best_of(evaluation: Evaluation, metric: str, group: str = "paper", rows: Sequence[Row] = ROWS) -> str | None:
-    """Return the method of a group with the best mean, or None where the group has no result."""
-    means = means_of(evaluation, metric, [row for row in rows if row.group == group])
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
-    return max(means, key=lambda method: sign * means[method], default=None)
-
-
-def definition_of(row: Row) -> Row:
-    """Return the paper's method of which a row is what the released code computes under its name."""
-    for one in ROWS:
+def definition_of(row: Row, rows: Sequence[Row]) -> Row:
+    """Return the paper's method that a row of the group `released` is a variant of."""
+    for one in rows:
         if one.group == "paper" and row.method.startswith(f"{one.method}:"):
             return one
     raise Error(f"{row.method!r} is not a variant of a method of the paper.")
 
 
-def share_of_random(evaluation: Evaluation, metric: str, method: str) -> float | None:
-    """Return a method's mean as a share of that of a random order, or None where one of the two is missing."""
-    one, floor = row_of(evaluation, method), row_of(evaluation, "random")
-    if one is None or floor is None or not getattr(floor, metric).mean:
-        return None
-    return float(getattr(one, metric).mean / getattr(floor, metric).mean)
-
-
 def published_share(metric: str, dataset: str, method: str) -> float | None:
-    """Return the same share of the authors' numbers."""
+    """Return the authors' number as a share of their number for a random order."""
     one, floor = published(metric, dataset, method), published(metric, dataset, "random")
     return None if one is None or floor is None else one.value / floor.value
-
-
-def not_ahead(trained: Sequence[Trained], metric: str, a: str, b: str) -> list[int] | None:
-    """Return the seeds of the classifiers on which a is not better than b; None where one of the two is missing."""
-    return behind({one.seed: getattr(one, metric) for one in trained}, metric, a, b)
-
-
-def behind(means: Mapping[int, Mapping[str, float]], metric: str, a: str, b: str) -> list[int] | None:
-    """Return the same of each seed's means, method by method."""
-    found = []
-    for seed, one in means.items():
-        if a not in one or b not in one:
-            return None
-        gain = (one[a] - one[b]) * (1 if HIGHER_IS_BETTER[metric] else -1)
-        found += [seed] if gain <= 0 else []
-    return found
-
-
-def rank_correlation(a: Mapping[str, float], b: Mapping[str, float]) -> float | None:
-    """Return Spearman's correlation over the methods that both have; None where that is none.
-
-    It is 1 where both put the methods in the same order, -1 where in the opposite one. Equal values share their ranks.
-    """
-    both = [method for method in a if method in b]
-    first, second = (_ranks([of[method] for method in both]) for of in (a, b))
-    if not both or len(set(first)) == 1 or len(set(second)) == 1:
-        return None
-    middle = (len(both) + 1) / 2
-    products = sum((x - middle) * (y - middle) for x, y in zip(first, second, strict=True))
-    sizes = math.prod(sum((x - middle) ** 2 for x in ranks) for ranks in (first, second))
-    return products / math.sqrt(sizes)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value, from 1; equal ones share the middle of theirs."""
-    return [sum(x < value for x in values) + (values.count(value) + 1) / 2 for value in values]
-
-
-@dataclass(frozen=True)
-class Range:
-    """The smallest and the largest of some values."""
-
-    low: float
-    high: float
-
-
-def range_of(results: Sequence[One], value: Callable[[One], float | None]) -> Range:
-    """Return the range of a number over datasets; those that have none are left out."""
-    found = [number for one in results if (number := value(one)) is not None]
-    return Range(min(found), max(found)) if found else Range(math.nan, math.nan)
-
-
-def spread(values: Sequence[float]) -> float:
-    """Return half of the distance between the largest and the smallest value."""
-    return (max(values) - min(values)) / 2

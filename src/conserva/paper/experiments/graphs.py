@@ -1,29 +1,27 @@
-"""The graph columns of tables 1 and 2: train what is missing, evaluate under every masking, put models together."""
+"""The graph experiment: tables 1 and 2 on datasets of graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from ..._util.files import write_text
 from ...datasets.graph import Graph as GraphData
 from ...datasets.graph_catalogue import graph_dataset
 from ...evaluation.result import Evaluation
-from ...evaluation.run import evaluate
 from ...explaining.explain import explain
 from ...results.explanation import Explanation
-from ...tasks.graph import Graph
+from ...tasks.graph import MASKS, Graph
 from ...tasks.loading import load
-from ..training.graph_recipe import graph_recipe_of
-from ..training.graph_run import train_graphs
-from ..training.record import read_training
-from .graph_books import books_of
-from .graph_plan import GraphPlan
-from .graph_result import GraphResult, TrainedGraphormer
-from .jobs import Say, run_jobs
-from .pooling import pool
+from ..training.classifier import Classifier
+from ..training.graphs import GraphClassifier
+from ..training.recipe import Recipe
+from .ledgers import ledgers_of
+from .plan import Plan, Slice
+from .result import GraphResult, TrainedGraph
+from .rows import GRAPH_ROWS
 
-RUNS, MODEL = "runs", "model"
 EXAMPLES = 10
 """How many graphs are shown (Ali et al. 2022, figure 6 and appendix E)."""
 
@@ -31,101 +29,85 @@ SHOWN = ("gi", "ah", "ah+ln", "exact", "gae", "rollout", "a-flow", "a-last", "ra
 """The methods they are shown by."""
 
 
-def reproduce_graphs(plan: GraphPlan, out: Path, *, jobs: int = 1, say: Say | None = None) -> list[GraphResult]:
-    """Run the experiment, or what is missing of it, and write `<dataset>.json` for every dataset."""
-    for name in plan.datasets:
-        graph_dataset(name)  # an unknown one is refused before anything runs
-    models = [(plan, out, name, seed) for name in reversed(plan.datasets) for seed in plan.seeds]
-    run_jobs(_train, models, jobs, say, "models")
-    run_jobs(_evaluate, [(*one, mask) for one in models for mask in plan.masks], jobs, say, "evaluations")
-    results = []
-    for number, name in enumerate(plan.datasets):
-        if say is not None:
-            say("putting together", number, len(plan.datasets))
-        results.append(_together(plan, out, name))
-        write_text(out / f"{name}.json", results[-1].to_json() + "\n")
-    return results
+@dataclass(frozen=True)
+class GraphPlan(Plan):
+    """One run of the graph experiment."""
 
+    masks: tuple[str, ...] = MASKS
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the model that are not the dataset's own, as pre_norm=False."""
 
-def _train(plan: GraphPlan, out: Path, name: str, seed: int, say: Say | None = None) -> None:
-    """Train one model; one that is there already stays as it is."""
-    train_graphs(
-        name,
-        _folder(out, name, seed) / MODEL,
-        seed=seed,
-        recipe=plan.recipe(graph_recipe_of(name)),
-        shape=plan.shape,
-        count=plan.training_count(),
-        device=plan.device,
-        progress=None if say is None else lambda done, total: say(f"training {name}, seed {seed}", done, total),
-        reading=None if say is None else lambda done, total: say(f"superpixels of {name}", done, total),
-    )
+    rows = GRAPH_ROWS
+    quick_slice = Slice(count=4, steps=5)
+    quick_count = 100
 
+    def classifier(self, dataset: str, reading: Callable[[int, int], None] | None = None) -> Classifier:
+        return GraphClassifier(dataset, self.shape, reading=reading)
 
-def _evaluate(plan: GraphPlan, out: Path, name: str, seed: int, mask: str, say: Say | None = None) -> None:
-    """Evaluate every method on one model under one masking; what is done already stays as it is."""
-    folder = _folder(out, name, seed) / mask
-    path = folder / "evaluation.json"
-    task = _task(out, name, seed)
-    task.model.to(plan.device)  # type: ignore[arg-type]  # transformers wraps `to` without its type
-    found = evaluate(  # what is done already is taken from the folder, if it was done in the same way
-        task,
-        _graphs(plan, name),
-        plan.methods(),
-        protocol="paper",
-        mask=mask,
-        steps=plan.slice(name).steps,
-        out=folder,
-        progress=None if say is None else lambda done, total: say(f"{name}, seed {seed}, {mask}", done, total),
-    )
-    write_text(path, found.to_json() + "\n")
+    def recipe(self, classifier: Classifier) -> Recipe:
+        recipe = classifier.recipe()
+        return replace(recipe, epochs=2, learning_rate=1e-3) if self.quick else recipe
 
+    def parts(self) -> tuple[str, ...]:
+        return self.masks
 
-def _together(plan: GraphPlan, out: Path, name: str) -> GraphResult:
-    """Return one result for all models of a dataset."""
-    data = graph_dataset(name)
-    folders = [_folder(out, name, seed) for seed in plan.seeds]
-    trained = [read_training(folder / MODEL) for folder in folders]
-    evaluations = {
-        mask: [Evaluation.load(folder / mask / "evaluation.json") for folder in folders] for mask in plan.masks
-    }
-    first, task, graphs = trained[0], _task(out, name, plan.seeds[0]), _graphs(plan, name)
-    return GraphResult(
-        dataset=name,
-        title=data.title,
-        labels=tuple(data.labels),
-        metric=data.metric,
-        graphs=first["graphs"],
-        majority=first["majority"],
-        recipe=first["recipe"],
-        shape=first["shape"],
-        trained=tuple(
-            TrainedGraphormer(
-                seed=one["seed"],
-                test_accuracy=one["test_accuracy"],
-                test_roc_auc=one.get("test_roc_auc"),
-                validation=one.get(f"validation_{data.metric}"),
-                kept_epoch=one["kept_epoch"],
-                epochs=one["last_epoch"],
-                weights=one["weights"],
-                auac={
-                    mask: {row.method: row.auac.mean for row in each[i].methods} for mask, each in evaluations.items()
-                },
-                au_mse={
-                    mask: {row.method: row.au_mse.mean for row in each[i].methods} for mask, each in evaluations.items()
-                },
-            )
-            for i, one in enumerate(trained)
-        ),
-        evaluations={
-            mask: pool([folder / mask for folder in folders], each, f"{data.title} test")
-            for mask, each in evaluations.items()
-        },
-        books=books_of(task, graphs),
-        examples=_examples(task, graphs),
-        provenance={**first["provenance"], "device": plan.device, "quick": plan.quick},
-        parameters=first["trained_parameters"],
-    )
+    def task(self, model: Path, dataset: str) -> Graph:
+        task = load(model)
+        assert isinstance(task, Graph)
+        task.name = dataset
+        return task
+
+    def data(self, dataset: str) -> list[GraphData]:
+        return graph_dataset(dataset).read("test", count=self.slice(dataset).count)
+
+    def options(self, dataset: str, part: str) -> dict[str, Any]:
+        return {"mask": part, "steps": self.slice(dataset).steps}
+
+    def result(
+        self,
+        classifier: Classifier,
+        model: Path,
+        trained: Sequence[Mapping[str, Any]],
+        evaluations: Mapping[str, Sequence[Evaluation]],
+        pooled: Mapping[str, Evaluation],
+    ) -> GraphResult:
+        def means(metric: str, i: int) -> dict[str, dict[str, float]]:
+            return {
+                mask: {row.method: getattr(row, metric).mean for row in each[i].methods}
+                for mask, each in evaluations.items()
+            }
+
+        first, dataset = trained[0], classifier.dataset
+        task, graphs = self.task(model, dataset), self.data(dataset)
+        return GraphResult(
+            dataset=dataset,
+            title=classifier.title,
+            labels=classifier.labels,
+            metric=classifier.metric,
+            graphs=first["graphs"],
+            majority=first["majority"],
+            recipe=first["recipe"],
+            shape=first["shape"],
+            trained=tuple(
+                TrainedGraph(
+                    seed=one["seed"],
+                    test_accuracy=one["test_accuracy"],
+                    test_roc_auc=one.get("test_roc_auc"),
+                    validation=one.get(f"validation_{classifier.metric}"),
+                    kept_epoch=one["kept_epoch"],
+                    epochs=one["last_epoch"],
+                    weights=one["weights"],
+                    auac=means("auac", i),
+                    au_mse=means("au_mse", i),
+                )
+                for i, one in enumerate(trained)
+            ),
+            evaluations=pooled,
+            books=ledgers_of(task, graphs),
+            examples=_examples(task, graphs),
+            provenance={**first["provenance"], "device": self.device, "quick": self.quick},
+            parameters=first["trained_parameters"],
+        )
 
 
 def _examples(task: Graph, graphs: Sequence[GraphData]) -> tuple[Explanation, ...]:
@@ -137,26 +119,10 @@ def _examples(task: Graph, graphs: Sequence[GraphData]) -> tuple[Explanation, ..
 
 
 def _first_of_each_class(graphs: Sequence[GraphData]) -> Iterator[GraphData]:
-    """Yield the first graph of every class, then the second of every class, and so on: chosen by no eye."""
+    """Yield the first graph of every class, then the second of every class, and so on."""
     of_class: dict[int | None, list[GraphData]] = {}
     for one in graphs:
         of_class.setdefault(one.label, []).append(one)
     for place in range(max(map(len, of_class.values()))):
         for label in sorted(of_class, key=str):
             yield from of_class[label][place : place + 1]
-
-
-def _graphs(plan: GraphPlan, name: str) -> list[GraphData]:
-    """Return the test graphs that are evaluated."""
-    return graph_dataset(name).read("test", count=plan.slice(name).count)
-
-
-def _folder(out: Path, name: str, seed: int) -> Path:
-    return out / RUNS / name / f"seed-{seed}"
-
-
-def _task(out: Path, name: str, seed: int) -> Graph:
-    task = load(_folder(out, name, seed) / MODEL)
-    assert isinstance(task, Graph)
-    task.name = name
-    return task

@@ -1,4 +1,4 @@
-"""Parts of an experiment, one after the other or several side by side."""
+"""Parts of an experiment, one after the other or several at the same time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from ...engine.interrupts import DeferredSignals
 from ...errors import Error
 
 Say = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much."""
+"""Called with what is being done, how much of it is done, and of how much."""
 
 
-def run_jobs(
-    work: Callable[..., None], todo: Sequence[tuple[Any, ...]], jobs: int, say: Say | None, what: str = "classifiers"
-) -> None:
-    """Call `work` with each tuple of arguments; in processes of their own if several may run side by side.
+def run_jobs(work: Callable[..., None], todo: Sequence[tuple[Any, ...]], jobs: int, say: Say | None, what: str) -> None:
+    """Call `work` with each tuple of arguments; with several jobs in worker processes.
 
-    One after the other, each is also given `say`, to tell of its own progress.
+    Without worker processes each call also gets `say`, to report its own progress.
     """
     if jobs == 1:
         for one in todo:
@@ -55,7 +53,7 @@ def run_jobs(
 
 
 def _begin(threads: int) -> None:
-    """Prepare a worker; it ends when the process that started it does, however that ends."""
+    """Prepare a worker process, which ends when the process that started it ends, even if that is killed."""
     torch.set_num_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -69,10 +67,10 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Start workers that no interrupt reaches: a terminal sends it to all processes, and this one ends the others.
+    """Block SIGINT while workers start. A new process inherits the blocked signals.
 
-    A new process inherits which signals are blocked. In this process an interrupt waits until the block ends: raised in
-    the middle of a start, it would leave a worker that waits for what it has to do.
+    A terminal sends SIGINT to all processes; this process ends the workers itself. In this process an interrupt waits
+    until the block ends: raised while a worker starts, it would leave that worker waiting for its job forever.
     """
     with DeferredSignals():
         if not hasattr(signal, "pthread_sigmask"):

@@ -1,96 +1,118 @@
-"""What the text experiment of Ali et al. (2022) runs: rows of the tables, and how much of each dataset."""
+"""What an experiment of Ali et al. (2022) runs. Subclasses say what differs between texts and graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..training.recipe import Recipe
+from ...evaluation.protocol import EACH
+from ...evaluation.result import Evaluation
+from .result import AnyResult
+from .rows import Row
+
+if TYPE_CHECKING:
+    from ...tasks.task import Task
+    from ..training.classifier import Classifier
+    from ..training.recipe import Recipe
 
 SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of the tables: its title, the method behind it, and whose it is."""
-
-    title: str
-    method: str
-    group: str
-    """`paper`: a method of tables 1 and 2; `slides`: of the authors' slides alone; `more`: of this project or another
-    paper; `released`: what the authors' code computes under a name, where that is not its definition; `yardstick`."""
-
-
-ROWS = (
-    Row("Random", "random", "paper"),
-    Row("A-Last", "a-last", "paper"),
-    Row("A-Flow", "a-flow", "paper"),
-    Row("Rollout", "rollout", "paper"),
-    Row("GAE", "gae", "paper"),
-    Row("GI", "gi:at=embeddings", "paper"),
-    Row("LRP (AH)", "ah:at=embeddings", "paper"),
-    Row("LRP (AH+LN)", "ah+ln:at=embeddings", "paper"),
-    Row("LRP (LN)", "ln:at=embeddings", "slides"),
-    Row("exact", "exact:at=embeddings", "more"),
-    Row("AttnLRP", "attnlrp:at=embeddings", "more"),
-    Row("IG", "ig", "more"),
-    Row("Chefer 2021", "chefer", "more"),
-    Row("partial LRP", "partial-lrp", "more"),
-    Row("Attn-GradCAM", "attn-gradcam", "more"),
-    Row("A-Last, all rows", "a-last:rows=all", "released"),
-    Row("Rollout, all rows", "rollout:rows=all", "released"),
-    Row("GAE as gradient rollout", "gae:variant=rollout", "released"),
-    Row("LRP (AH), gamma .01", "ah:at=embeddings:gamma=0.01", "released"),
-    Row("LRP (AH+LN), gamma .01", "ah+ln:at=embeddings:gamma=0.01", "released"),
-    Row("leave-one-out", "leave-one-out", "yardstick"),
-)
-"""GI and LRP end where the paper lets them: at the output of the embedding block."""
-
-GI, AH, LN, OURS, EXACT = (f"{rules}:at=embeddings" for rules in ("gi", "ah", "ln", "ah+ln", "exact"))
-"""Methods that are spoken of by name; OURS is the paper's own."""
-
-TITLE_OF = {row.method: row.title for row in ROWS}
-
-
-@dataclass(frozen=True)
 class Slice:
-    """How much of a dataset is evaluated: how many test texts, drawn at random, and how many tokens of each."""
+    """How much of a dataset is evaluated."""
 
     count: int | None = None
+    """How many samples of the test split, drawn at random; None for all."""
     tokens: int | None = None
+    """How many tokens of a text; None for all that the classifier reads."""
+    steps: int | str = EACH
+    """In how many steps the nodes of a graph are added and removed."""
 
 
 SLICES: Mapping[str, Slice] = {
     "imdb": Slice(count=400, tokens=256),  # 256 as in the paper's code; attention flow takes seconds a text
     "tweeteval-sentiment": Slice(count=2000),
+    "mnist": Slice(count=1000, steps=25),
 }
-"""Dataset -> its slice, where it is not all of its test split."""
+"""Dataset -> its slice, where that is not the whole test split."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One run of the experiment."""
+class Plan(ABC):
+    """One run of an experiment."""
 
     datasets: tuple[str, ...]
     seeds: tuple[int, ...] = SEEDS
-    embeddings: str = ""
     device: str = "cpu"
-    as_released: bool = False
     quick: bool = False
-    """A small slice of everything, to see the whole path: the numbers mean nothing."""
+    """Whether to take a small slice of everything, to try the whole path: the numbers mean nothing."""
+
+    rows: ClassVar[tuple[Row, ...]]
+    quick_slice: ClassVar[Slice]
+    quick_count: ClassVar[int]
+    """How many samples a quick run trains on."""
 
     def methods(self) -> list[str]:
         """Return the methods to evaluate."""
-        return [row.method for row in ROWS if row.group != "yardstick"]
+        return [row.method for row in self.rows if row.group != "yardstick"]
 
     def slice(self, dataset: str) -> Slice:
         """Return how much of a dataset is evaluated."""
-        return Slice(count=6, tokens=32) if self.quick else SLICES.get(dataset, Slice())
-
-    def recipe(self, recipe: Recipe) -> Recipe:
-        """Return a dataset's recipe as this run takes it."""
-        return replace(recipe, epochs=2, tokens=32, learning_rate=1e-3) if self.quick else recipe
+        return self.quick_slice if self.quick else SLICES.get(dataset, Slice())
 
     def training_count(self) -> int | None:
-        """Return how many texts are trained on; None for all."""
-        return 200 if self.quick else None
+        """Return how many samples are trained on; None for all."""
+        return self.quick_count if self.quick else None
+
+    @abstractmethod
+    def classifier(self, dataset: str, reading: Callable[[int, int], None] | None = None) -> Classifier:
+        """Return the classifier to train. Raise an error if the dataset is unknown."""
+
+    @abstractmethod
+    def recipe(self, classifier: Classifier) -> Recipe:
+        """Return the recipe of a classifier in this run."""
+
+    @abstractmethod
+    def parts(self) -> tuple[str, ...]:
+        """Return the names of the evaluations of each model, which are also the names of their folders."""
+
+    @abstractmethod
+    def task(self, model: Path, dataset: str) -> Task:
+        """Return the trained classifier in a folder."""
+
+    @abstractmethod
+    def data(self, dataset: str) -> Any:
+        """Return the test split, of which a slice is evaluated."""
+
+    @abstractmethod
+    def options(self, dataset: str, part: str) -> dict[str, Any]:
+        """Return the options of an evaluation."""
+
+    @abstractmethod
+    def result(
+        self,
+        classifier: Classifier,
+        model: Path,
+        trained: Sequence[Mapping[str, Any]],
+        evaluations: Mapping[str, Sequence[Evaluation]],
+        pooled: Mapping[str, Evaluation],
+    ) -> AnyResult:
+        """Return the result of a dataset.
+
+        Parameters
+        ----------
+        classifier
+            What `classifier` returned for the dataset.
+        model
+            The folder of the first model.
+        trained
+            What each training wrote.
+        evaluations
+            Part -> the evaluation of each model.
+        pooled
+            Part -> the evaluation of the mean over models.
+        """

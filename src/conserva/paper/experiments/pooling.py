@@ -1,4 +1,4 @@
-"""Several classifiers of one dataset as one evaluation."""
+"""The evaluations of several models of one dataset as one evaluation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ POINTS = 200
 
 
 def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) -> Evaluation:
-    """Return the evaluation of the mean over classifiers, which were all evaluated on the same samples.
+    """Return the evaluation of the mean over models that were evaluated on the same samples.
 
-    Every sample's points are averaged over the classifiers; intervals are about samples, given these classifiers. How
-    much the classifiers differ is to be read from their own evaluations.
+    Every sample's points are averaged over the models. Intervals are over samples, given these models.
     """
     first = evaluations[0]
     if any(one.provenance["data"] != first.provenance["data"] for one in evaluations):
@@ -33,11 +32,11 @@ def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) 
     settings = {name: first.protocol[name] for name in ("target", "steps")}
     protocol = replace(PROTOCOLS[first.protocol["name"]], **settings)
     methods, pairs = summarise(pooled, protocol, first.provenance["seed"])
-    books = [{row.method: row.conservation for row in one.methods} for one in evaluations]
+    found = [{row.method: row.conservation for row in one.methods} for one in evaluations]
     return replace(
         first,
         methods=tuple(
-            replace(one, conservation=_conservation([each[one.method] for each in books])) for one in methods
+            replace(one, conservation=_conservation([each[one.method] for each in found])) for one in methods
         ),
         pairs=tuple(pair for pair in pairs if pair.metric in METRICS[:2]),
         accuracy=float(np.mean([one.accuracy for one in evaluations if one.accuracy is not None])),
@@ -47,7 +46,7 @@ def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) 
 
 
 def _mean(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return the mean of one sample's points over classifiers, method by method."""
+    """Return the mean of one sample's points over models, method by method."""
     return {
         method: {key: np.mean([one[method][key] for one in found], axis=0) for key in found[0][method]}
         for method in found[0]
@@ -55,7 +54,7 @@ def _mean(found: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[st
 
 
 def _conservation(found: Sequence[Conservation]) -> Conservation:
-    """Return the mean over classifiers; the points of the first, so many of them."""
+    """Return the mean over models, with the first points of the first model."""
     return Conservation(
         correlation=_average([one.correlation for one in found]),
         slope=_average([one.slope for one in found]),

@@ -1,4 +1,4 @@
-"""The figures that the paper's authors published, each with its source."""
+"""Numbers that the paper's authors published, each with its source."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _all() -> dict[str, Any]:
 
 
 def published(metric: str, dataset: str, method: str) -> Published | None:
-    """Return the authors' number for a metric, or None where we have none; options of the method do not matter."""
+    """Return the authors' number for a metric, or None; options of the method are ignored."""
     found = _all()[metric].get(_meant(dataset), {}).get(method.partition(":")[0])
     return None if found is None else Published(*found)
 
 
 def published_accuracy(dataset: str, metric: str = "accuracy") -> float | None:
-    """Return the accuracy that the paper names, or the ROC-AUC where it is `metric`."""
+    """Return the accuracy or the ROC-AUC in the paper, or None."""
     found: float | None = _all()[metric].get(_meant(dataset))
     return found
 
@@ -42,5 +42,5 @@ def _meant(dataset: str) -> str:
 
 
 def sources() -> dict[str, str]:
-    """Return what the sources are."""
+    """Return the description of each source."""
     return dict(_all()["sources"])

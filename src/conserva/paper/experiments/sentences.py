@@ -1,4 +1,4 @@
-"""Texts to look at (Ali et al. 2022, figure 5 and appendix D), by the methods that the paper shows and by `exact`."""
+"""Explanations of some texts (Ali et al. 2022, figure 5 and appendix D)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ...datasets import Labelled
 from ...explaining.explain import explain
 from ...results.explanation import Explanation
 from ...tasks.text import Text
+from .rows import AT
 
-METHODS = ("gi:at=embeddings", "ah:at=embeddings", "ah+ln:at=embeddings", "exact:at=embeddings", "gae", "rollout")
+METHODS = (*(f"{rules}{AT}" for rules in ("gi", "ah", "ah+ln", "exact")), "gae", "rollout")
 
 QUOTED = {
     "sst2": (
@@ -23,13 +24,13 @@ QUOTED = {
 """Dataset -> sentences of its validation split that are shown whatever the classifier says."""
 
 NOT_SHOWN = ("tweeteval-hate",)
-"""Datasets of which no text is shown: hate speech is not to be spread."""
+"""Datasets of which no text is shown: they hold hate speech."""
 
 LONGEST, MOST_LETTERS = 30, 200
-"""Tokens that can be read at a glance, and letters that may make up so many."""
+"""The longest texts that are shown, in tokens and in letters."""
 
 LOOKED_AT = 100
-"""Short texts of a class among which the first right one is looked for: a poor classifier may have none."""
+"""How many short texts of a class are tried: a poor classifier may get none of them right."""
 
 
 def sentences(task: Text, dataset: str, test: Labelled) -> tuple[Explanation, ...]:
@@ -42,7 +43,7 @@ def sentences(task: Text, dataset: str, test: Labelled) -> tuple[Explanation, ..
 
 
 def _first_of_each_class(task: Text, test: Labelled) -> Iterator[str]:
-    """Yield of every class the first text that is short and classified rightly: chosen by no eye."""
+    """Yield the first text of every class that is short and classified correctly."""
     assert test.labels is not None
     for index in sorted(task.labels.values()):
         of_class = (text for text, label in zip(test.texts, test.labels, strict=True) if label == index)

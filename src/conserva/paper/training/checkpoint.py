@@ -1,6 +1,6 @@
-"""The state of a training as one safetensors file: its tensors, and all else as JSON in the file's metadata.
+"""The state of a training as one safetensors file: its tensors, and everything else as JSON in the file's metadata.
 
-Nothing in such a file can run, and a checksum tells a damaged one.
+Unlike a pickle, such a file cannot run code. A checksum shows whether it is damaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STATE, _CHECKSUM = "state", "checksum"
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write dictionaries, lists and tuples of tensors, numbers, texts and None, whole or not at all."""
+    """Write nested dictionaries, lists and tuples of tensors, numbers, strings and None, atomically."""
     tensors: dict[str, Tensor] = {}
     described = json.dumps(_taken_apart(dict(state), tensors))
     metadata = {_STATE: described, _CHECKSUM: _checksum(described, tensors)}
@@ -34,7 +34,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path, device: torch.device) -> dict[str, Any]:
-    """Return what `write_state` wrote, its tensors on a device; a file that is not as it was written is refused."""
+    """Return what `write_state` wrote, with its tensors on a device. Raise an error if the file is damaged."""
     check_readable(path, str(path), sys.maxsize)
     with undamaged(path):
         with safe_open(path, "pt") as file:
@@ -48,7 +48,7 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
 
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
-    """Raise an `Error` for whatever goes wrong with what a file holds."""
+    """Turn every exception into an `Error` which says that the file is damaged."""
     try:
         yield
     except Error:
@@ -65,7 +65,7 @@ def _checksum(described: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _taken_apart(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return JSON for a value; its tensors are put aside, and their numbers stand in their place."""
+    """Return a value as JSON, with a name in place of each tensor; the tensors are added to `tensors`."""
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value.detach().to("cpu", copy=True).contiguous()

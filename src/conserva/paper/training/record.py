@@ -1,16 +1,15 @@
-"""What a training leaves beside the weights, for texts and for graphs."""
+"""The result of a training, written beside the weights."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..._util.files import LARGEST_SETTINGS, read_text, write_text
 from ..._util.text import to_json
-from ..._util.versions import versions
 from ...errors import Error
 from ...results.schema import Count, Share, read
 
@@ -19,20 +18,15 @@ RESULT = "training.json"
 
 
 def folder_of(out: str | Path) -> Path:
-    """Return the folder for a model, unless a file is in its place."""
+    """Return the folder for a model. Raise an error if `out` is a file."""
     if Path(out).exists() and not Path(out).is_dir():
         raise Error(f"out={str(out)!r} is a file: name a folder, or what is to become one.")
     return Path(out)
 
 
-def provenance(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of what a classifier was trained with."""
-    return versions(*packages)
-
-
 @dataclass(frozen=True)
 class Training:
-    """What is written of a training; some of it of texts alone, or of graphs alone."""
+    """The fields of the result of a training. Some are of texts only or of graphs only; older results lack some."""
 
     dataset: str
     seed: int
@@ -74,12 +68,12 @@ class Training:
 
 
 def write_training(out: Path, result: Mapping[str, Any]) -> None:
-    """Write what a training came to."""
+    """Write the result of a training."""
     write_text(out / RESULT, to_json(result) + "\n")
 
 
 def read_training(out: Path) -> dict[str, Any]:
-    """Return what a finished training wrote beside the weights."""
+    """Return the result of a finished training."""
     path = out / RESULT
     text = read_text(path, str(path), LARGEST_SETTINGS)
     read(Training, text, SCHEMA, "result of a training", str(path), "Delete it and start anew.")
@@ -88,11 +82,15 @@ def read_training(out: Path) -> dict[str, Any]:
 
 
 def finished(out: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the result that a folder holds, if it is one of the same settings."""
+    """Return the result in a folder, or None if there is none. Raise an error if it is of other settings."""
     if not (out / RESULT).exists():
         return None
     found = read_training(out)
-    changed = [key for key, value in settings.items() if found.get(key) != value]
-    if changed:
+    if changed := differing(settings, found):
         raise Error(f"{out} holds another training: it differs in {', '.join(changed)}. Choose another folder.")
     return found
+
+
+def differing(settings: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that are different in a stored training."""
+    return [key for key, value in settings.items() if stored.get(key) != value]

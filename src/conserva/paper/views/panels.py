@@ -11,19 +11,16 @@ from ..._util.text import displayed
 from ...evaluation.result import Evaluation, MethodResult
 from ...views.canvas import drawing, save_figure
 from ...views.curves import INK, NOTE, PANELS, POINTS, _caption, _dress, _figure, _lines, _plot, _points
-from ...views.table import protocol_line
-from ..experiments.findings import row_of
-from ..experiments.plan import EXACT, GI, OURS, ROWS, Row
-from ..experiments.result import TextResult
+from ..experiments.findings import columns
+from ..experiments.result import AnyResult, row_of
+from ..experiments.rows import OURS, Row, method_of
+from .wording import wording_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LINES = tuple(row for row in ROWS if row.group in ("paper", "slides") or row.method == EXACT)
-"""What is drawn as a curve: more lines than these cannot be told apart."""
-
-SUMS = tuple(row for row in ROWS if row.method in (GI, OURS, EXACT))
-"""What is drawn as a scatter plot."""
+SUMS = ("GI", OURS, "exact")
+"""The titles of the rows that are drawn as scatter plots."""
 
 Curves = tuple[str, Evaluation]
 """A row of curves: its title, and what is drawn."""
@@ -32,17 +29,19 @@ Scatters = tuple[str, Sequence[MethodResult | None]]
 """A row of scatter plots: its title, and a method for each column; None where it does not apply."""
 
 
-def draw_all_curves(results: Sequence[TextResult], path: str | Path) -> None:
-    """Draw the activation and the pruning curves of every dataset, with 95 % bands, and save them."""
+def draw_all_curves(results: Sequence[AnyResult], path: str | Path) -> None:
+    """Draw the activation and the pruning curves of every dataset under every masking, with 95 % bands."""
     results = displayed(results)
-    draw_curve_rows([(one.title, one.evaluation) for one in results], LINES, curves_caption(results), path)
+    # More lines than these cannot be told apart.
+    lines = [row for row in results[0].rows if row.group in ("paper", "slides") or row.title in ("exact", "intensity")]
+    draw_curve_rows([(one.title, one.evaluation) for one in columns(results)], lines, curves_caption(results), path)
 
 
-def draw_all_conservation(results: Sequence[TextResult], path: str | Path) -> None:
-    """Draw the sum of the scores against the output for every dataset, a point for each sample, and save it."""
+def draw_all_conservation(results: Sequence[AnyResult], path: str | Path) -> None:
+    """Draw the sum of the scores against the output for every dataset, a point for each sample."""
     results = displayed(results)
-    rows = [(one.title, [_of(one.evaluation, row) for row in SUMS]) for one in results]
-    draw_scatter_rows(rows, [row.title for row in SUMS], conservation_caption(results), path)
+    rows = [(one.title, [_sums(one, title) for title in SUMS]) for one in results]
+    draw_scatter_rows(rows, SUMS, conservation_caption(results), path)
 
 
 @drawing()
@@ -52,8 +51,8 @@ def draw_curve_rows(rows: Sequence[Curves], lines: Sequence[Row], caption: str, 
     grid = figure.subplots(len(rows), 2, squeeze=False)
     handles = {}
     for i, ((title, evaluation), panels) in enumerate(zip(rows, grid, strict=True)):
-        found = [(line, _of(evaluation, line)) for line in lines]
-        known = [(line.title, method) for line, method in found if method is not None]
+        found = [(line, row_of(evaluation, line.method)) for line in lines]
+        known = [(line.title, _bare(method)) for line, method in found if method is not None]
         looks = _lines([method for _, method in known])
         for axes, (name, _, x, y) in zip(panels, PANELS, strict=True):
             _dress(axes, x if i == len(rows) - 1 else "", y)
@@ -85,45 +84,49 @@ def draw_scatter_rows(rows: Sequence[Scatters], titles: Sequence[str], caption: 
     save_figure(figure, path)
 
 
-def curves_caption(results: Sequence[TextResult]) -> str:
-    """Say what the curves are, of which models."""
+def curves_caption(results: Sequence[AnyResult]) -> str:
+    """Return the caption of the curves."""
+    words = wording_of(results)
+    brightness = ", and by brightness where nodes have one" if words.name == "graphs" else ""
     return (
-        "Left: how the probability of the true class grows as tokens are shown; the higher, the better. Right: how far "
-        "the logits move as tokens are removed; the lower, the better. Explained is the logit of the true class, by "
-        "the paper's methods and by the rule set exact. Means over test texts with 95 % bands, "
-        f"{_models(results)} · {protocol_line(results[0].evaluation)}."
+        f"Left: how the probability of the true class grows as {words.unit} are shown; the higher, the better. Right: "
+        f"how far the logits move as {words.unit} are removed; the lower, the better. Explained is the logit of the "
+        f"true class, by the paper's methods, by the rule set exact{brightness}. Means over test {words.name} with "
+        f"95 % bands, {_models(results)} · {words.protocol(results)}."
     )
 
 
-def conservation_caption(results: Sequence[TextResult]) -> str:
-    """Say what the points are, of which models."""
-    most = max((len(_sums(one)) for one in results), default=0)
-    seed = results[0].trained[0].seed
+def conservation_caption(results: Sequence[AnyResult]) -> str:
+    """Return the caption of the scatter plots."""
+    words = wording_of(results)
+    most = max(
+        (len(found.sums) for one in results for title in SUMS if (found := one.conservation(title)) is not None),
+        default=0,
+    )
     return (
-        "Sum of the scores against the explained output, the logit of the true class; on the line both agree. By "
-        f"Gradient x Input, by the rule set ah+ln, and by exact, each ending at the embeddings. Points: at most "
-        f"{min(most, POINTS)} test texts of a dataset, on the classifier of seed {seed}. Correlation and slope: over "
-        f"all test texts evaluated, {_models(results)}. Every y axis spans outputs and sums: scales differ."
+        f"{words.sums} By Gradient x Input, by the rule set ah+ln, and by exact. Points: at most {min(most, POINTS)} "
+        f"test {words.name} of a dataset, on the model of seed {results[0].trained[0].seed}. Correlation and slope: "
+        f"over all test {words.name} evaluated, {words.correlations}. Every y axis spans outputs and sums: scales "
+        "differ."
     )
 
 
-def _models(results: Sequence[TextResult]) -> str:
+def _models(results: Sequence[AnyResult]) -> str:
     counts = sorted({len(one.trained) for one in results})
     many = " or ".join(str(count) for count in counts)
-    base = ", ".join(dict.fromkeys(str(one.recipe["embeddings"]) for one in results))
-    mean = "of one attention-only classifier" if counts == [1] else f"the mean of {many} attention-only classifiers"
-    return f"{mean} for each dataset on frozen embeddings of {base}"
+    return f"{'of one model' if counts == [1] else f'the mean of {many} models'} for each dataset"
 
 
-def _sums(one: TextResult) -> tuple[float, ...]:
-    found = (_of(one.evaluation, row) for row in SUMS)
-    return max((method.conservation.sums for method in found if method is not None), key=len, default=())
+def _sums(one: AnyResult, title: str) -> MethodResult | None:
+    """Return a row's result with the points of its scatter plot."""
+    method, points = method_of(one.rows, title), one.conservation(title)
+    found = next((row for each in one.evaluations.values() if (row := row_of(each, method))), None)
+    return None if found is None or points is None else replace(_bare(found), conservation=points)
 
 
-def _of(evaluation: Evaluation, row: Row) -> MethodResult | None:
-    """Return a row's result under its method's bare name: what the styles know it by."""
-    found = row_of(evaluation, row.method)
-    return None if found is None else replace(found, method=found.method.partition(":")[0])
+def _bare(found: MethodResult) -> MethodResult:
+    """Return a result under its method's name without options, by which its style is known."""
+    return replace(found, method=found.method.partition(":")[0])
 
 
 def _name_row(axes: Axes, title: str) -> None:

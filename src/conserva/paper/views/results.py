@@ -1,4 +1,4 @@
-"""The text experiment in the terminal, and all of its views in a folder."""
+"""The results of an experiment in the terminal, and all of their views in a folder."""
 
 from __future__ import annotations
 
@@ -12,91 +12,118 @@ from rich.text import Text as Line
 
 from ..._util.files import write_text
 from ..._util.text import displayed
+from ...results.explanation import Explanation
 from ...results.saving import drawn
-from ...views.explanation_page import page as sentences_page
+from ...views.explanation_page import page as examples_page
 from ...views.figure import draw
-from ...views.table import TITLES, Column, _bare, _blocks, _table, heading, protocol_line, short
-from ..experiments.findings import row_of, verdict
-from ..experiments.plan import OURS, ROWS
-from ..experiments.published import published_accuracy
-from ..experiments.result import TextResult
-from .classifiers import NONE
+from ...views.table import TITLES, Column, _blocks, _table, heading
+from ..experiments.findings import TableColumn, columns, short_name
+from ..experiments.published import published, published_accuracy
+from ..experiments.result import AnyResult, GraphResult, reached
+from ..experiments.rows import OURS, Row, method_of
+from .cells import MEASURES, METRICS, NONE, number, percent
+from .page import CONSERVATION, CURVES, PAGE, QUICK, is_quick, page
 from .panels import draw_all_conservation, draw_all_curves
-from .results_page import METRICS, QUICK, page, sentences_name
+from .wording import MASKINGS, wording_of
 
 NOTES = "notes.md"
-"""What a maintainer wrote about the numbers: it is put on the page."""
+"""Notes about the run, written by hand: they are put on the page."""
 
 TRIED = "tried.json"
-"""Trainings that led to the choice of the learning rates, if they were kept: what `conserva train` says of each."""
-
-PAGE, CURVES, CONSERVATION, SENTENCES = "README.md", "curves.png", "conservation.png", "sentences.html"
+"""Trainings with other settings, if they were kept: they are put on the page."""
 
 
-def summary(results: Sequence[TextResult], console: Console | None = None) -> None:
-    """Print accuracies and both tables; where a table is wider than the terminal, in several blocks."""
+def summary(results: Sequence[AnyResult], console: Console | None = None) -> None:
+    """Print what the models reached and both tables; a table wider than the terminal is printed in several blocks."""
     console = console or Console()
     results = displayed(results)
     marked = console.color_system is None  # such a terminal has no bold either
-    if any(one.provenance.get("quick") for one in results):
+    if is_quick(results):
         console.print(Line(QUICK, style="bold"))
-    console.print(Line(protocol_line(results[0].evaluation), style="dim"))
-    _print(console, "Test accuracy", Column("", ("mean", "lowest", "highest", "most frequent", "the paper's")),
-           [_accuracies(one) for one in results], 3)  # fmt: skip
-    rows = [row for row in ROWS if any(row_of(one.evaluation, row.method) for one in results)]
-    names = Column("method", tuple(row.title for row in rows))
-    above = sum(row.group != "yardstick" for row in rows)
+    console.print(Line(wording_of(results).protocol(results), style="dim"))
+    names = Column("", ("measure", "mean", "lowest", "highest", "always one class", "the paper's"))
+    _print(console, "Models, on the test split", names, [[_reached(one)] for one in results], len(names.cells))
+    every = columns(results)
+    rows = [row for row in results[0].rows if any(one.row(row.title) for one in every)]
     for metric in METRICS:
-        columns = [_means(one, metric, [row.method for row in rows], marked) for one in results]
-        _print(console, heading(metric), names, columns, above)
-    title = next(row.title for row in ROWS if row.method == OURS)
+        _print(
+            console,
+            heading(metric),
+            Column("method", tuple(row.title for row in rows)),
+            [_columns(one, metric, rows, marked) for one in results],
+            sum(row.group != "yardstick" for row in rows),
+        )
     console.print()
     console.print(Line(
-        f"{'* marks' if marked else 'bold:'} {title} where it beats all other methods of the paper, every paired 95 % "
-        "interval leaving out 0", style="dim",
+        f"{'* marks' if marked else 'bold:'} {OURS} where it beats all other methods of the paper, every paired 95 % "
+        "interval excluding 0", style="dim",
     ))  # fmt: skip
+    for mask in dict.fromkeys(one.mask for one in every if one.mask):
+        console.print(Line(f"{mask}: {MASKINGS.get(mask, '')}", style="dim"))
     for metric in METRICS:
-        found = [one.title for one in results if _is_best(one, metric)]
-        console.print(Line(f"best by {TITLES[metric]} on {len(found)} of {len(results)}: {', '.join(found) or NONE}"))
+        found = [one.title for one in every if one.is_best(metric)]
+        console.print(Line(f"best by {TITLES[metric]} in {len(found)} of {len(every)}: {', '.join(found) or NONE}"))
 
 
-def write(results: Sequence[TextResult], out: Path) -> list[Path]:
-    """Write the page, with what `notes.md` of the folder says, and its figures; return what was written."""
+def write(results: Sequence[AnyResult], out: Path) -> list[Path]:
+    """Write the page, with `notes.md` and `tried.json` of the folder, and its figures; return what was written."""
     out.mkdir(parents=True, exist_ok=True)
-    notes = out / NOTES
+    words = wording_of(results)
     drawn(out / CURVES, lambda path: draw_all_curves(results, path))
     drawn(out / CONSERVATION, lambda path: draw_all_conservation(results, path))
-    shown = [one for one in results if one.sentences]
-    write_text(out / SENTENCES, sentences_page([each for one in shown for each in one.sentences]))
+    shown = [one for one in results if one.examples]
+    write_text(out / words.examples_page, examples_page([each for one in shown for each in _on_page(one)]))
     for one in shown:
-        drawn(out / sentences_name(one), partial(draw, one.sentences))
-    tried = json.loads((out / TRIED).read_text(encoding="utf-8")) if (out / TRIED).exists() else ()
-    write_text(out / PAGE, page(results, notes.read_text(encoding="utf-8") if notes.exists() else "", tried))
-    return [out / name for name in (PAGE, CURVES, CONSERVATION, SENTENCES, *map(sentences_name, shown))]
+        drawn(out / words.examples_picture(one), partial(draw, one.examples))
+    notes, tried = out / NOTES, out / TRIED
+    text = page(
+        results,
+        notes.read_text(encoding="utf-8") if notes.exists() else "",
+        json.loads(tried.read_text(encoding="utf-8")) if tried.exists() else (),
+    )
+    write_text(out / PAGE, text)
+    return [
+        out / name for name in (PAGE, CURVES, CONSERVATION, words.examples_page, *map(words.examples_picture, shown))
+    ]
 
 
-def _print(console: Console, title: str, names: Column, columns: Sequence[Column], above: int) -> None:
+def _on_page(one: AnyResult) -> list[Explanation]:
+    """Return the examples with all numbers: of graphs by the paper's own method only, since all would be megabytes."""
+    ours = method_of(one.rows, OURS)
+    return [each for each in one.examples if not isinstance(one, GraphResult) or each.method == ours]
+
+
+def _print(console: Console, title: str, names: Column, groups: Sequence[Sequence[Column]], above: int) -> None:
     console.print()
     console.print(Line(title, style="bold"))
-    for block in _blocks([[one] for one in columns], console.width - names.width):
+    room = console.width - names.width
+    # The columns of a dataset are kept together where they fit.
+    fitting = [part for group in groups for part in _blocks([[one] for one in group], room)]
+    for block in _blocks(fitting, room):
         console.print(_table([names, *block], above))
 
 
-def _accuracies(one: TextResult) -> Column:
-    each = [trained.test_accuracy for trained in one.trained]
-    theirs = published_accuracy(one.dataset)
-    known = (f"{value:.1%}" for value in (one.accuracy(), min(each), max(each), one.majority))
-    return Column(one.title, (*known, NONE if theirs is None else f"{theirs:.1%}"))
+def _reached(one: AnyResult) -> Column:
+    each = reached(one)
+    always = 0.5 if one.metric == "roc_auc" else one.majority  # by definition, whatever the class
+    known = (sum(each) / len(each), min(each), max(each), always, published_accuracy(one.dataset, one.metric))
+    return Column(one.title, (MEASURES[one.metric], *map(percent, known)))
 
 
-def _means(one: TextResult, metric: str, methods: Sequence[str], marked: bool) -> Column:
-    found = [row_of(one.evaluation, method) for method in methods]
-    cells = [NONE if row is None else _bare(short(getattr(row, metric).mean)) for row in found]
-    best = frozenset([methods.index(OURS)]) if _is_best(one, metric) else frozenset()
+def _columns(result: AnyResult, metric: str, rows: Sequence[Row], marked: bool) -> list[Column]:
+    """Return the columns of a dataset, one for each masking; if there are several, also the authors' numbers."""
+    found = columns([result])
+    shown = [_means(one, metric, rows, marked) for one in found]
+    if found[0].mask:
+        theirs = [published(metric, result.dataset, row.method) for row in rows]
+        cells = tuple((NONE if one is None else number(one.value)) + " " * marked for one in theirs)
+        shown.append(Column(f"{short_name(result)} paper", cells))
+    return shown
+
+
+def _means(one: TableColumn, metric: str, rows: Sequence[Row], marked: bool) -> Column:
+    best = frozenset(i for i, row in enumerate(rows) if row.title == OURS and one.is_best(metric))
+    cells = [number(one.mean(metric, row.title)) for row in rows]
     if marked:
         cells = [text + ("*" if i in best else " ") for i, text in enumerate(cells)]
     return Column(one.title, tuple(cells), best)
-
-
-def _is_best(one: TextResult, metric: str) -> bool:
-    return row_of(one.evaluation, OURS) is not None and verdict(one.evaluation, metric).best

@@ -1,4 +1,4 @@
-"""Graphs to train on: batches with the logits of their graphs, ROC-AUC, the schedule and the datasets by name."""
+"""Texts and graphs to train on: batches, ROC-AUC, recipes, and the datasets of graphs by name."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from hypothesis import strategies as st
 
 import conserva
 from chains import IDS, NUMBERS, SHAPE, made
+from conserva.datasets import Labelled
 from conserva.datasets.graph import Graph, batch, structure
 from conserva.datasets.graph_catalogue import GRAPH_DATASETS, GraphDataset, graph_dataset
 from conserva.models import graphormer
 from conserva.models.graphormer import Graphormer, GraphormerConfig, trusted_ids
-from conserva.paper.training import graph_batches
-from conserva.paper.training.graph_batches import GraphBatches
-from conserva.paper.training.graph_recipe import GraphRecipe, graph_recipe_of
-from conserva.paper.training.graph_trainer import GraphTrainer
+from conserva.paper.training import graph_samples
+from conserva.paper.training.graph_samples import GraphSamples
+from conserva.paper.training.graphs import GraphClassifier
 from conserva.paper.training.measures import roc_auc
+from conserva.paper.training.recipe import GraphRecipe, Recipe, TextRecipe
+from conserva.paper.training.text_samples import TextSamples
+from conserva.paper.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -38,7 +41,66 @@ def model_of(data: GraphDataset = IDS, seed: int = 0, **changes: Any) -> Graphor
     return model.eval()
 
 
-# Batches.
+# Batches of texts.
+
+
+def table(lengths: list[int]) -> TextSamples:
+    """Texts of such lengths; the words of text 3 are 31, 32, 33, and so on."""
+    ids = torch.zeros(len(lengths), max(lengths), dtype=torch.int32)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.arange(1, length + 1) + 10 * row
+    return TextSamples(ids, torch.tensor(lengths), torch.arange(len(lengths)))
+
+
+LENGTHS = [3, 7, 1, 5, 5, 2, 8, 4, 6, 1, 3]
+
+
+@pytest.mark.parametrize("how", ["shuffled", "by_length"])
+def test_every_text_is_in_one_batch_with_its_mask(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TextSamples, "stretch", 2)
+    data, seen = table(LENGTHS), []
+    found = data.shuffled(2, torch.Generator().manual_seed(0)) if how == "shuffled" else data.by_length(12)
+    for inputs, labels in found:
+        width = inputs["input_ids"].shape[1]
+        assert width == max(LENGTHS[row] for row in labels.tolist())  # no column of pads alone
+        assert len(labels) == 1 or len(labels) * width <= (12 if how == "by_length" else 2 * 8)
+        assert inputs["input_ids"].dtype == torch.int64
+        for row, ids, mask in zip(labels.tolist(), inputs["input_ids"], inputs["attention_mask"], strict=True):
+            assert mask.tolist() == [True] * LENGTHS[row] + [False] * (width - LENGTHS[row])
+            assert ids[mask].tolist() == [10 * row + word for word in range(1, LENGTHS[row] + 1)]
+            assert (ids[~mask] == 0).all()
+        seen.extend(labels.tolist())
+    assert sorted(seen) == list(range(len(LENGTHS)))
+
+
+def test_the_order_depends_on_the_generator_alone() -> None:
+    data = table(LENGTHS)
+
+    def order(generator: torch.Generator) -> list[list[int]]:
+        return [labels.tolist() for _, labels in data.shuffled(2, generator)]
+
+    torch.manual_seed(5)
+    first, other = order(torch.Generator().manual_seed(0)), order(torch.Generator().manual_seed(1))
+    torch.manual_seed(6)
+    generator = torch.Generator().manual_seed(0)
+    assert order(generator) == first != other
+    assert order(generator) != first  # the next epoch has an order of its own
+
+
+def test_texts_are_cut_and_padded() -> None:
+    tokenizer = conserva.load().tokenizer
+    data = Labelled(("a joy", "a long and a very long film about films", "dull"), (1, 0, 0), "here")
+    found = TextSamples.of(data, tokenizer, 6, torch.device("cpu"))
+    whole = [tokenizer(text)["input_ids"] for text in data.texts]
+    assert len(found) == 3
+    assert found.lengths.tolist() == [min(6, len(ids)) for ids in whole]
+    assert found.ids.shape == (3, 6)
+    assert found.ids[0].tolist() == whole[0] + [tokenizer.pad_token_id] * (6 - len(whole[0]))
+    assert found.ids[1].tolist() == [*whole[1][:5], tokenizer.sep_token_id]
+    assert found.labels.tolist() == [1, 0, 0]
+
+
+# Batches of graphs.
 
 
 @pytest.mark.parametrize("how", ["shuffled", "by_length"])
@@ -46,11 +108,11 @@ def model_of(data: GraphDataset = IDS, seed: int = 0, **changes: Any) -> Graphor
 def test_a_padded_batch_has_the_logits_of_its_graphs(
     how: str, data: GraphDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_batches, "STRETCH", 2)
-    monkeypatch.setattr(graph_batches, "AT_ONCE", 7)
+    monkeypatch.setattr(GraphSamples, "stretch", 2)
+    monkeypatch.setattr(graph_samples, "AT_ONCE", 7)
     model, graphs = model_of(data), data.read("train")
     shown = [replace(graph, label=row) for row, graph in enumerate(graphs)]
-    found = GraphBatches.of(shown, GraphormerConfig(**data.shape, num_labels=len(shown)), CPU)
+    found = GraphSamples.of(shown, GraphormerConfig(**data.shape, num_labels=len(shown)), CPU)
     assert len(found) == len(graphs)
     batches = found.shuffled(5, torch.Generator().manual_seed(0)) if how == "shuffled" else found.by_length(12)
     seen: list[int] = []
@@ -68,13 +130,13 @@ def test_a_padded_batch_has_the_logits_of_its_graphs(
 
 
 def test_tables_are_of_small_types() -> None:
-    found = GraphBatches.of(made("train"), GraphormerConfig(**IDS.shape), CPU)
+    found = GraphSamples.of(made("train"), GraphormerConfig(**IDS.shape), CPU)
     assert found.paths is not None
     tables = (found.nodes, found.degrees, found.distances, found.paths)
     assert [table.element_size() for table in tables] == [2, 2, 1, 1]
     wide = GraphormerConfig(**{**IDS.shape, "node_values": 100_000, "edge_values": 1_000})
     large = Graph([[99_999], [1]], [[0, 1], [1, 0]], [999, 998], 0)
-    inputs, _ = next(GraphBatches.of([large], wide, CPU).by_length(9))
+    inputs, _ = next(GraphSamples.of([large], wide, CPU).by_length(9))
     assert inputs["nodes"].flatten().tolist() == [99_999, 1]
     assert sorted(set(inputs["paths"].flatten().tolist())) == [0, 998, 999]
 
@@ -94,16 +156,16 @@ def test_tables_are_of_small_types() -> None:
 def test_graphs_that_a_model_cannot_read_are_named(changes: dict[str, Any], message: str) -> None:
     fine = {"nodes": [[1, 2], [3, 4]], "edges": [[0, 1], [1, 0]], "edge_ids": [1, 2], "label": 1, "name": "odd"}
     with pytest.raises(conserva.Error, match=message):
-        GraphBatches.of([Graph(**fine), Graph(**{**fine, **changes})], GraphormerConfig(**IDS.shape), CPU)  # type: ignore[arg-type]
+        GraphSamples.of([Graph(**fine), Graph(**{**fine, **changes})], GraphormerConfig(**IDS.shape), CPU)  # type: ignore[arg-type]
 
 
 def test_other_numbers_and_no_graphs_are_refused() -> None:
     config = GraphormerConfig(**NUMBERS.shape)
     for nodes in ([[0.5], [1.0]], [[1, 2], [3, 4]]):
         with pytest.raises(conserva.Error, match="a model with node_features=2 reads as many numbers"):
-            GraphBatches.of([Graph(nodes, [[0, 1], [1, 0]], label=0)], config, CPU)  # type: ignore[arg-type]
+            GraphSamples.of([Graph(nodes, [[0, 1], [1, 0]], label=0)], config, CPU)  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="graphs is empty"):
-        GraphBatches.of([], config, CPU)
+        GraphSamples.of([], config, CPU)
 
 
 def test_ids_are_trusted_only_where_that_is_said() -> None:
@@ -118,8 +180,8 @@ def test_ids_are_trusted_only_where_that_is_said() -> None:
 
 
 def test_no_step_of_training_waits_for_a_look_at_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = {name: GraphBatches.of(made(name), GraphormerConfig(**IDS.shape), CPU) for name in ("train", "validation")}
-    trainer = GraphTrainer(
+    data = {name: GraphSamples.of(made(name), GraphormerConfig(**IDS.shape), CPU) for name in ("train", "validation")}
+    trainer = Trainer(
         Graphormer(GraphormerConfig(**IDS.shape)), GraphRecipe(epochs=1), data["train"], data["validation"], 0, {}
     )
     monkeypatch.delattr(graphormer.torch, "aminmax")
@@ -157,21 +219,29 @@ def test_the_rate_rises_and_falls(schedule: str, expected: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [(name, 0) for name in ("learning_rate", "epochs", "batch_size", "clip")]
-    + [("warm_up", 1.0), ("average", 1.0), ("average", -0.1), ("weight_decay", -0.1), ("learning_rate", float("nan"))]
-    + [("schedule", "square"), ("keep", "first")],
+    ("kind", "name", "value"),
+    [
+        (kind, name, 0)
+        for kind in (TextRecipe, GraphRecipe)
+        for name in ("learning_rate", "epochs", "batch_size", "clip")
+    ]
+    + [(kind, "weight_decay", -0.1) for kind in (TextRecipe, GraphRecipe)]
+    + [(kind, "learning_rate", float("nan")) for kind in (TextRecipe, GraphRecipe)]
+    + [(TextRecipe, "patience", 0), (TextRecipe, "tokens", 0), (TextRecipe, "epochs", -1), (TextRecipe, "tokens", 2)]
+    + [(GraphRecipe, "warm_up", 1.0), (GraphRecipe, "average", 1.0), (GraphRecipe, "average", -0.1)]
+    + [(GraphRecipe, "schedule", "square"), (GraphRecipe, "keep", "first")],
 )
-def test_a_recipe_of_nonsense_is_refused(name: str, value: Any) -> None:
+def test_a_recipe_of_nonsense_is_refused(kind: type[Recipe], name: str, value: Any) -> None:
     with pytest.raises(conserva.Error, match=f"{name}={value!r}"):
-        GraphRecipe(**{name: value})
+        kind(**{name: value})
 
 
 def test_the_best_of_nothing_is_refused() -> None:
     with pytest.raises(conserva.Error, match="keep='best' needs the validation split"):
         GraphRecipe(hold_out=False)
-    assert (graph_recipe_of("bace").epochs, graph_recipe_of("mnist").epochs) == (1000, 10)
-    assert (graph_recipe_of("mnist").hold_out, graph_recipe_of("mnist").keep) == (False, "last")
+    bace, mnist = (GraphClassifier(name).recipe() for name in ("bace", "mnist"))
+    assert (bace.epochs, mnist.epochs) == (1000, 10)
+    assert (mnist.hold_out, mnist.keep) == (False, "last")
 
 
 # The catalogue.
@@ -216,7 +286,7 @@ def test_bace_is_read_and_fits_its_model(folder: Path) -> None:
     assert [one.name for one in some] == [one.name for one in data.read("train", folder, 5, seed=3)]
     assert [one.name for one in some] != [one.name for one in data.read("train", folder, 5, seed=4)]
     config = GraphormerConfig(**data.shape)
-    inputs, _ = next(GraphBatches.of(some, config, CPU).by_length(10_000))
+    inputs, _ = next(GraphSamples.of(some, config, CPU).by_length(10_000))
     assert Graphormer(config).eval()(**inputs).logits.shape == (5, 2)
 
 
@@ -230,5 +300,5 @@ def test_mnist_is_read_and_fits_its_model(folder: Path, tmp_path: Path, monkeypa
     assert len({one.name for one in some}) == 12
     assert told == [(11, 11), (1, 1)]
     config = GraphormerConfig(**data.shape, num_labels=10)
-    inputs, _ = next(GraphBatches.of(some, config, CPU).by_length(10_000))
+    inputs, _ = next(GraphSamples.of(some, config, CPU).by_length(10_000))
     assert Graphormer(config).eval()(**inputs).logits.shape == (12, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,20 +14,18 @@ from torch import Tensor
 from ...datasets.batched_structure import batched_structure
 from ...datasets.graph import Graph
 from ...errors import Error
-from .batches import Batch, Samples
+from .samples import Batch, Samples
 
 if TYPE_CHECKING:
     from ...models.graphormer import GraphormerConfig
 
-STRETCH = 5
-"""Batches whose graphs are sorted by size together: with more of them, the same molecules would always meet."""
 AT_ONCE = 512
-"""Graphs whose structure is found together."""
+"""How many graphs' structures are computed together."""
 
 
 @dataclass(frozen=True)
-class GraphBatches(Samples):
-    """All graphs of a split as padded tables of small types, kept where the model is: a batch is a choice of rows."""
+class GraphSamples(Samples):
+    """All graphs of a split as padded tables of small integer types."""
 
     nodes: Tensor
     degrees: Tensor
@@ -34,14 +33,18 @@ class GraphBatches(Samples):
     paths: Tensor | None
     """None for a model without edges."""
     lengths: Tensor
-    """The nodes of each graph, on the CPU."""
+    """The number of nodes of each graph, on the CPU."""
     sizes: Tensor
-    """The same where the model is."""
+    """The same on the device of the model."""
     labels: Tensor
 
+    stretch = 5  # with more, the same molecules would always be in one batch
+    measured = 16384
+    suspect = "numbers of the nodes"
+
     @classmethod
-    def of(cls, graphs: Sequence[Graph], config: GraphormerConfig, device: torch.device) -> GraphBatches:
-        """Find the structure of graphs; all ids are checked here, so that a model need not look at them again."""
+    def of(cls, graphs: Sequence[Graph], config: GraphormerConfig, device: torch.device) -> GraphSamples:
+        """Compute the structure of graphs, and check all ids."""
         _check(graphs, config)
         lengths = torch.tensor([len(graph) for graph in graphs])
         count, size, features = len(graphs), int(lengths.max()), graphs[0].nodes.shape[1]
@@ -63,8 +66,10 @@ class GraphBatches(Samples):
             torch.tensor([graph.label for graph in graphs], device=device),
         )
 
-    def _stretch(self) -> int:
-        return STRETCH
+    def checked(self) -> AbstractContextManager[None]:
+        from ...models.graphormer import trusted_ids
+
+        return trusted_ids()
 
     def _batch(self, rows: Tensor) -> Batch:
         width = int(self.lengths[rows].max())
@@ -102,7 +107,7 @@ def _structure(
 
 
 def _check(graphs: Sequence[Graph], config: GraphormerConfig) -> None:
-    """Raise unless a model of that shape can read all graphs and learn their labels."""
+    """Raise an error unless a model with this configuration can read all graphs and their labels."""
     if not graphs:
         raise Error("graphs is empty: give one at least.")
     classes = int(config.num_labels or 0)
