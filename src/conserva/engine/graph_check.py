@@ -168,7 +168,7 @@ class _NodeChecker:
             return
         if not are_shared(factors):
             raise Refused("A product of tensors that depend on the input was computed by a call without a rule.", node)
-        if self.rules.activation.freezes and one_source(factors):
+        if self.rules.activation.follows and one_source(factors):
             raise Refused(
                 "A product of two elementwise functions of the same tensor is an activation, written in a way that "
                 "conserva does not recognise. Use one torch call instead, such as torch.nn.functional.silu.",

@@ -25,6 +25,8 @@ class Rule:
     """The operation is left to autograd."""
     freezes: bool = False
     """Its nonlinear factor is a constant: attention probabilities, a norm's scale, an activation's ratio act(x) / x."""
+    follows: bool = False
+    """Elementwise functions are followed over several calls, so that `x * sigmoid(x)` is read as one activation."""
     shares: bool = False
     """Each factor of a product gets half of the relevance."""
     freezes_gate: bool = False
@@ -56,7 +58,7 @@ _ALL: Mapping[str, tuple[Rule, ...]] = {
     ),
     "activation": (
         Rule("gradient", "differentiated", differentiates=True),
-        Rule("ratio", "x times the constant act(x) / x, its limit at 0", freezes=True, conserves=True),
+        Rule("ratio", "x times the constant act(x) / x, its limit at 0", freezes=True, follows=True, conserves=True),
     ),
     "product": (
         Rule(
@@ -120,7 +122,7 @@ class RuleSet:
             value = getattr(self, strength)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise Error(f"{strength}={value!r} must be a positive number: leave it out for LRP-0.")
-        if self.activation.freezes and not self.norm.freezes:
+        if self.activation.follows and not self.norm.freezes:
             # A norm written out as pow, mean, rsqrt begins like an activation: only a frozen scale tells them apart.
             raise Error(
                 f"activation={self.activation.name!r} with norm={self.norm.name!r} is ambiguous for norms written out "

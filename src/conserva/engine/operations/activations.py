@@ -48,7 +48,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return computed_on_copy(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
-    if context.rules.activation.freezes and _is_scale(function, x, args):
+    if context.rules.activation.follows and _is_scale(function, x, args):
         return function(x, *args, **kwargs)  # its rule is chosen where a tensor is multiplied or divided by it
     args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
     rule = context.rule_for("activation", function)
@@ -100,12 +100,12 @@ def _whole_activation(
     context: Propagation, function: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Tensor | None:
     """Read a call that is a whole activation, so that it can be recomputed; None if it is only a part of one."""
-    ratio = context.rules.activation.freezes
-    if ratio and source_of(x) is not x:
+    is_followed = context.rules.activation.follows
+    if is_followed and source_of(x) is not x:
         return None
     if (args or kwargs) and any(isinstance(arg, Tensor) for arg in (*args, *kwargs.values())):
         return None
-    if ratio:
+    if is_followed:
         number, whole = context.functions.whole(function, args, kwargs)
     else:
         number, whole = 0, Activation(Call(function, args, kwargs), False)
@@ -144,14 +144,14 @@ def power(context: Propagation, function: Callable[..., Any], input: Any, expone
         exponent = exponent.item()
     if live(exponent):
         return function(input, exponent, **kwargs)
-    if not isinstance(exponent, Tensor) and exponent == 2 and context.rules.activation.freezes and not kwargs:
+    if not isinstance(exponent, Tensor) and exponent == 2 and context.rules.activation.follows and not kwargs:
         return square(context, function, input, exponent)
     return activation(context, function, input, exponent, **kwargs)
 
 
 def square(context: Propagation, function: Callable[..., Any], input: Any, *exponent: float, **kwargs: Any) -> Any:
     """Read `square` and `pow(2)`."""
-    plain = context.rules.activation.freezes and not kwargs and live(input) and known_trail(input) is None
+    plain = context.rules.activation.follows and not kwargs and live(input) and known_trail(input) is None
     # Autocast computes powers in float32, but not products.
     plain = plain and not torch.is_autocast_enabled(input.device.type)
     if not plain or (context.keeper is not None and context.keeper.is_large(input)):

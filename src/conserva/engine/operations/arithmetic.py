@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def _continues(context: Propagation, a: Any, b: Any) -> bool:
     """Return whether a call of `a` and `b` is an elementwise function of a single tensor."""
-    if not context.rules.activation.freezes:
+    if not context.rules.activation.follows:
         return False
     if live(a) and live(b):
         return share_source(a, b)
@@ -42,7 +42,7 @@ def _as_numbers(
     context: Propagation, function: Callable[..., Any], a: Any, b: Any, plain: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Any, Any]:
     """Return a call with a zero-dimensional CPU constant replaced by its value, so that functions can be followed."""
-    if context.rules.activation.freezes:
+    if context.rules.activation.follows:
         if live(a) and _is_number(b):
             return function, a, b.item()
         if live(b) and _is_number(a) and plain is not torch.rsub:
@@ -67,7 +67,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
         if (context.books is not None or context.has_detached) and live(a) != live(b):
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
             # A plain number is part of an activation, whose f(0) is recorded if activations follow the rule `ratio`.
-            if isinstance(constant, Tensor) or context.rules.activation.freezes:
+            if isinstance(constant, Tensor) or context.rules.activation.follows:
                 context.record_constant(out, constant, factor=factor)
         if live(out) and _continues(context, a, b):
             # It may be the first step of a function such as x * relu6(x + 3) / 6.
@@ -96,7 +96,7 @@ def multiply(context: Propagation, function: Callable[..., Any], input: Any, oth
     function, a, b = _as_numbers(context, function, input, other, operator.mul)
     if not (live(a) and live(b)):
         return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
-    if context.rules.activation.freezes and share_source(a, b):
+    if context.rules.activation.follows and share_source(a, b):
         return squared(context, a) if a is b and known_trail(a) is None else follow(context, function, a, b)
     normed = patterns.read_product(context, function, a, b)
     if normed is not None:
@@ -137,7 +137,7 @@ def divide(context: Propagation, function: Callable[..., Any], input: Any, other
 
 def negate(context: Propagation, function: Callable[..., Any], input: Any) -> Any:
     """Read `-x`."""
-    if not context.rules.activation.freezes or not live(input):
+    if not context.rules.activation.follows or not live(input):
         return function(input)
     trail = known_trail(input)
     if trail is not None:

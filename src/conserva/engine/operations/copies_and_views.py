@@ -21,7 +21,7 @@ def copy(context: Propagation, function: Callable[..., Any], input: Any, *args: 
     out = function(input, *args, **kwargs)
     if not live(out):
         context.name_as(out, input)
-    elif out is not input and context.rules.activation.freezes and out.device == input.device:
+    elif out is not input and context.rules.activation.follows and out.device == input.device:
         trail = known_trail(input) or Trail(input, 0, linear=True)
         set_trail(context, out, Trail(trail.source, trail.function, trail.linear))
     return out
@@ -44,7 +44,7 @@ def follow_trail_through_view(
     if not live(out):
         context.name_as(out, input)
         return
-    trail = known_trail(input) if context.rules.activation.freezes and live(input) else None
+    trail = known_trail(input) if context.rules.activation.follows and live(input) else None
     if trail is None or not trail.function or trail.source.shape != input.shape:
         return  # a copy is its own source
     with contextlib.suppress(RuntimeError):  # the strides of the source may not allow this view
