@@ -189,7 +189,7 @@ def test_a_file_that_is_no_audio_is_refused(tmp_path: Path, content: bytes) -> N
         conserva.explain(speech(), tmp_path / "a.wav")
     with pytest.raises(conserva.Error, match="0 s long"):
         conserva.explain(speech(), written(tmp_path / "empty.wav", np.zeros(0)))
-    with pytest.raises(conserva.Error, match="is a folder: name a file"):
+    with pytest.raises(conserva.Error, match="is a folder: give a file"):
         conserva.explain(speech(), tmp_path)
 
 

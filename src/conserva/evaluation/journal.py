@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._util.journal import Journal, reading
+from .._util.journal import Journal, open_records
 
 NAME = "samples.jsonl"
 WHAT = "an evaluation"
@@ -77,7 +77,7 @@ def samples_of(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the scores and the curves of every sample that a finished run wrote down, in the order of the samples."""
     scores: dict[int, int] = {}
     curves: dict[int, int] = {}
-    with reading(path, WHAT) as records:
+    with open_records(path, WHAT) as records:
         for place, found in records:
             (scores if "scores" in found else curves)[found["sample"]] = place
         for sample in sorted(curves):
