@@ -103,7 +103,7 @@ def test_shards_that_are_safetensors_are_read(model: Path, whole: Path) -> None:
         "no map": ({"metadata": {}}, "has no weight_map"),
         "an empty map": ({"metadata": {}, "weight_map": {}}, "has no weight_map"),
         "no metadata": ({"weight_map": {"a": "a.safetensors"}}, "metadata"),
-        "no file": ({"metadata": {}, "weight_map": {"a": "a.safetensors"}}, "'a.safetensors', which is not there"),
+        "no file": ({"metadata": {}, "weight_map": {"a": "a.safetensors"}}, "'a.safetensors', which does not exist"),
     }.values(),
 )
 def test_an_index_that_is_none(model: Path, index: Any, says: str) -> None:
@@ -145,7 +145,7 @@ def test_a_model_that_is_no_folder(model: Path) -> None:
 )
 def test_sizes_that_are_not_those_of_the_weights(model: Path, name: str, value: int) -> None:
     changed(model, **{name: value})
-    refused(lambda: conserva.load(model), str(model), "in the shape", "not of one model")
+    refused(lambda: conserva.load(model), str(model), "in the shape", "belong to different models")
 
 
 def test_layers_that_the_configuration_leaves_out(model: Path) -> None:

@@ -107,8 +107,8 @@ class Journal:
                 written += os.write(self._file, line[written:])
         except OSError as error:
             raise Error(
-                f"{self.path} cannot be written: {reason(error)}. The results so far are kept: free disk space, and run "
-                "the same command again."
+                f"{self.path} cannot be written: {reason(error)}. The results so far are kept: free disk space, and "
+                "run the same command again."
             ) from None
         return offset
 
