@@ -294,7 +294,7 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
         ({"groups": {"a": ["Fellini"]}}, r"None of the 8 text\(s\) of texts mentions a word of the groups: give other"),
         ({"groups": {"a": ["Will"]}}, r"but for 1 mention\(s\) that are left out, as 'Will': .*--keep-ordinary"),
         ({"texts": iter(())}, r"None of the 0 text\(s\)"),
-        ({"texts": []}, "holds no texts"),
+        ({"texts": []}, "contains no texts"),
         ({"texts": iter([TEXTS[0], 3])}, "Text 2 is 3"),
         ({"texts": [("eastwood", "good"), ("denzel", "bad")]}, "'good' of row 1 is not one of the model's labels"),
         ({"texts": [("eastwood", 0), ("denzel", 3)]}, "Label 3 of row 2 is out of range"),

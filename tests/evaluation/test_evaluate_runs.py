@@ -198,7 +198,7 @@ def test_the_command_line_keeps_everything(csv: Path, tmp_path: Path, capsys: py
         (["--methods", "exat"], "Did you mean 'exact'"),
         (["--protocol", "papr"], "protocol='papr' is none of default, paper"),
         (["--target", "truth"], "target='truth' is none of predicted, true"),
-        (["--mask", "blank"], "mask='blank' is none of unk, mask, pad, drop"),
+        (["--mask", "blank"], "mask='blank' is unknown: choose one of unk, mask, pad, drop"),
         (["--mask", "drop", "--protocol", "paper"], "would hide every token"),
         (["--count", "0"], "count=0"),
         (["--random-seeds", "0"], "random_seeds=0"),
@@ -240,12 +240,12 @@ def test_bad_data(tmp_path: Path, content: str, says: str | None, task: conserva
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ([], "holds no texts"),
+        ([], "contains no texts"),
         ([("a joy.", 1), "dull"], "its entries differ"),
         (["a joy.", " "], "Sample 2 of texts: text=' ' is empty"),
         ([("a joy.", "happy")], "'happy'"),
         (["good " * 600], "Sample 1 of texts: .*602 tokens"),
-        (7, "holds no texts"),
+        (7, "contains no texts"),
         ("mnist", "data='mnist' is a dataset of graphs, and .* reads texts"),
     ],
 )

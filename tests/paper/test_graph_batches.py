@@ -188,7 +188,7 @@ def test_the_datasets_of_the_paper() -> None:
         graph_dataset("base")
     with pytest.raises(conserva.Error, match=r"split='dev' is unknown: chains has train, .* and train\+validation"):
         IDS.read("dev")
-    with pytest.raises(conserva.Error, match="count=0 takes no graph"):
+    with pytest.raises(conserva.Error, match="count=0 is too small"):
         IDS.read("train", count=0)
 
 
