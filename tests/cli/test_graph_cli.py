@@ -146,7 +146,7 @@ def test_evaluate_names_the_row_that_is_no_molecule(tmp_path: Path, capsys: pyte
     assert main(["evaluate", "--model", "bace", "--data", str(path), "--methods", "gi"]) == 1
     err = capsys.readouterr().err
     assert "Sample 2 of " in err
-    assert "'C(C' is no SMILES" in err
+    assert "'C(C' is not a valid SMILES" in err
     path.write_text("smiles,label\nCCO,0\nCCN,1\n", encoding="utf-8")
     assert main(["evaluate", "--model", "mnist", "--data", str(path), "--methods", "gi"]) == 1
     assert "'CCO' is not a graph: mnist takes a graph or a 28 x 28 image" in capsys.readouterr().err
@@ -163,28 +163,34 @@ def test_audit_on_smiles(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["explain", "--smiles", "C(C"], ["'C(C' is no SMILES", "extra open parentheses", "position 2"]), (["explain",
-        "--smiles", "C1CC"], ["unclosed ring"]), (["explain", "--smiles", "F(F)F"], ["valence"]), (["explain",
-        "--smiles", ""], ["smiles is ''"]), (["explain", "--smiles", "CCO ethanol"], ["'CCO ethanol'", "no name after
-        it"]), (["explain", "--smiles", LONG], ["129 nodes, bace takes 128", "max_nodes"]), (["compare", "--smiles",
-        LONG, "--methods", "gi"], ["129 nodes, bace takes 128"]), (["explain", "--smiles", "CCO", "--digit", "7"], ["one
-        of them, not --smiles and --digit"]), (["explain", "CCO", "--smiles", "CCO"], ["one of them, not text and
-        --smiles"]), (["explain", "--file", "a.txt", "--digit", "7"], ["one of them, not --file and --digit"]),
-        (["compare", "CCO", "--digit", "7"], ["one of them, not text and --digit"]), (["compare"], ["--smiles or --digit
-        or --prompt"]), (["explain", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads
-        texts", "'bace'"]), (["explain", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts",
-        "'mnist'"]), (["compare", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads
-        texts"]), (["compare", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts"]),
-        (["explain", "--digit", "7", "--model", "bace"], ["'a drawn 7'", "bace takes ids", "give another graph or
-        model"]), (["explain", "--smiles", "CCO", "--model", "mnist"], ["'CCO' is not a graph: mnist takes"]),
-        (["explain", "a joy.", "--model", "mnist"], ["'a joy.' is not a graph: mnist takes"]), (["explain", "a joy.",
-        "--model", "bace"], ["smiles is 'a joy.'"]), (["explain", "--digit", "77"], ["'77' is not a digit: give 0 to
-        9"]), (["explain", "--digit", "no-such.png"], ["'no-such.png' is not a digit"]), (["explain", "--smiles", "CCO",
-        "--target", "happy"], ["'inactive', 'active'"]), (["explain", "--smiles", "CCO", "--target", "2"], ["target=2 is
-        out of range"]), (["audit", "--model", "bace"], ["bace reads molecules", "give SMILES, as --text CCO"]),
-        (["audit", "--model", "mnist"], ["mnist reads graphs", "conserva.audit(task, graphs)"]), (["audit", "mnist",
-        "--text", "7"], ["mnist reads graphs", "conserva.audit(task, graphs)"]), (["audit", "bace", "--text", "a joy."],
-        ["smiles is 'a joy.'"]),
+        (["explain", "--smiles", "C(C"], ["'C(C' is not a valid SMILES", "extra open parentheses", "position 2"]),
+        (["explain", "--smiles", "C1CC"], ["unclosed ring"]),
+        (["explain", "--smiles", "F(F)F"], ["valence"]),
+        (["explain", "--smiles", ""], ["smiles is ''"]),
+        (["explain", "--smiles", "CCO ethanol"], ["'CCO ethanol'", "no name after it"]),
+        (["explain", "--smiles", LONG], ["129 nodes, bace takes 128", "max_nodes"]),
+        (["compare", "--smiles", LONG, "--methods", "gi"], ["129 nodes, bace takes 128"]),
+        (["explain", "--smiles", "CCO", "--digit", "7"], ["one of them, not --smiles and --digit"]),
+        (["explain", "CCO", "--smiles", "CCO"], ["one of them, not text and --smiles"]),
+        (["explain", "--file", "a.txt", "--digit", "7"], ["one of them, not --file and --digit"]),
+        (["compare", "CCO", "--digit", "7"], ["one of them, not text and --digit"]),
+        (["compare"], ["--smiles or --digit or --prompt"]),
+        (["explain", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads texts", "'bace'"]),
+        (["explain", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts", "'mnist'"]),
+        (["compare", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads texts"]),
+        (["compare", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts"]),
+        (["explain", "--digit", "7", "--model", "bace"], ["'a drawn 7'", "bace takes ids", "give another graph"]),
+        (["explain", "--smiles", "CCO", "--model", "mnist"], ["'CCO' is not a graph: mnist takes"]),
+        (["explain", "a joy.", "--model", "mnist"], ["'a joy.' is not a graph: mnist takes"]),
+        (["explain", "a joy.", "--model", "bace"], ["smiles is 'a joy.'"]),
+        (["explain", "--digit", "77"], ["'77' is not a digit: give 0 to 9"]),
+        (["explain", "--digit", "no-such.png"], ["'no-such.png' is not a digit"]),
+        (["explain", "--smiles", "CCO", "--target", "happy"], ["'inactive', 'active'"]),
+        (["explain", "--smiles", "CCO", "--target", "2"], ["target=2 is out of range"]),
+        (["audit", "--model", "bace"], ["bace reads molecules", "give SMILES, as --text CCO"]),
+        (["audit", "--model", "mnist"], ["mnist reads graphs", "conserva.audit(task, graphs)"]),
+        (["audit", "mnist", "--text", "7"], ["mnist reads graphs", "conserva.audit(task, graphs)"]),
+        (["audit", "bace", "--text", "a joy."], ["smiles is 'a joy.'"]),
     ],
     ids=lambda one: " ".join(one)[:60],
 )  # fmt: skip
