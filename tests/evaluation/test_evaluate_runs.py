@@ -196,8 +196,8 @@ def test_the_command_line_keeps_everything(csv: Path, tmp_path: Path, capsys: py
         (["--text", "review"], "'review'"),
         (["--label", "stars"], "'stars'"),
         (["--methods", "exat"], "Did you mean 'exact'"),
-        (["--protocol", "papr"], "protocol='papr' is none of default, paper"),
-        (["--target", "truth"], "target='truth' is none of predicted, true"),
+        (["--protocol", "papr"], "protocol='papr' is unknown: choose one of default, paper"),
+        (["--target", "truth"], "target='truth' is unknown: choose one of predicted, true"),
         (["--mask", "blank"], "mask='blank' is unknown: choose one of unk, mask, pad, drop"),
         (["--mask", "drop", "--protocol", "paper"], "would hide every token"),
         (["--count", "0"], "count=0"),
@@ -246,7 +246,7 @@ def test_bad_data(tmp_path: Path, content: str, says: str | None, task: conserva
         ([("a joy.", "happy")], "'happy'"),
         (["good " * 600], "Sample 1 of texts: .*602 tokens"),
         (7, "contains no texts"),
-        ("mnist", "data='mnist' is a dataset of graphs, and .* reads texts"),
+        ("mnist", "data='mnist' is a dataset of graphs, and .* takes texts"),
     ],
 )
 def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, says: str) -> None:
