@@ -224,8 +224,11 @@ def test_a_run_that_ended_is_not_explained_again(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"texts": [*TEXTS[:2], "eastwood", *TEXTS[3:]]}, "has other texts than the run before, which read 8"),
-        ({"texts": TEXTS[:5]}, "has other texts than the run before, which read 8"),
+        (
+            {"texts": [*TEXTS[:2], "eastwood", *TEXTS[3:]]},
+            "differs from the previous run in the same folder, in its first 8 texts",
+        ),
+        ({"texts": TEXTS[:5]}, "differs from the previous run in the same folder, in its first 8 texts"),
         ({"groups": {"a": ["Eastwood"]}}, "differs in groups"),
         ({"ordinary": "keep"}, "differs in groups .*; ordinary"),
         ({"target": "negative - positive"}, "differs in target"),
@@ -289,7 +292,7 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"groups": {}}, "names no group"),
+        ({"groups": {}}, "is empty: give one or more"),
         ({"groups": {"a": ["Eastwood"], "b": ["eastwood"]}}, "'a' has no word of its own"),
         ({"groups": {"a": ["Fellini"]}}, r"None of the 8 text\(s\) of texts mentions a word of the groups: give other"),
         ({"groups": {"a": ["Will"]}}, r"but for 1 mention\(s\) that are left out, as 'Will': .*--keep-ordinary"),
