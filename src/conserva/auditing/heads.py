@@ -28,7 +28,7 @@ _NOTES = "conserva_scores"
 def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor) -> None:
     """Trace scores from the product of queries and keys through the softmax to the product with the values."""
     rules, notes = context.rules, context.notes
-    name, found = record.function, _notes(args)
+    name, trace = record.function, _notes(args)
     if name == "scaled_dot_product_attention":
         if rules.attention.differentiates:
             record.covariance = _of_fused(*args, **kwargs)
@@ -36,26 +36,26 @@ def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[
         share(args)
     elif name == "softmax":
         record.inside = True
-        if found:
-            bias = found.get("bias")
+        if trace:
+            bias = trace.get("bias")
             scores = args[0].detach() if bias is None else args[0].detach() - bias
-            notes.put(out, _NOTES, {**found, "scores": scores, "probabilities": out.detach(), "uses": []})
+            notes.put(out, _NOTES, {**trace, "scores": scores, "probabilities": out.detach(), "uses": []})
     elif name.startswith(("add", "__add", "__radd")):
         constants = [x for x in args if not live(x)]
-        if found and "scores" not in found and len(constants) == 1:
-            before = found.get("bias")
-            notes.put(out, _NOTES, {**found, "bias": constants[0] if before is None else before + constants[0]})
-            if before is None and found.setdefault("sums", []):
-                found["product"].split = True  # the same scores enter two softmaxes
-            found.setdefault("sums", []).append(record)
+        if trace and "scores" not in trace and len(constants) == 1:
+            before = trace.get("bias")
+            notes.put(out, _NOTES, {**trace, "bias": constants[0] if before is None else before + constants[0]})
+            if before is None and trace.setdefault("sums", []):
+                trace["product"].split = True  # the same scores enter two softmaxes
+            trace.setdefault("sums", []).append(record)
     elif record.kind == "attention" and len(args) == 2:
-        if "scores" in found:
-            record.scores = found["product"]
-            found["uses"].append(record)
+        if "scores" in trace:
+            record.scores = trace["product"]
+            trace["uses"].append(record)
             if rules.attention.differentiates:
-                record.covariance = _covariance(found["scores"], found["probabilities"], args[1].detach())
-            if len(found["uses"]) > 1:  # the relevance of queries and keys then belongs to several products
-                for use in found["uses"]:
+                record.covariance = _covariance(trace["scores"], trace["probabilities"], args[1].detach())
+            if len(trace["uses"]) > 1:  # the relevance of queries and keys then belongs to several products
+                for use in trace["uses"]:
                     use.covariance = None
         else:
             record.inside = True
@@ -64,32 +64,32 @@ def note(context: Auditor, record: Record, args: Sequence[Any], kwargs: Mapping[
 
 def pass_on(notes: Notes, args: Sequence[Any], out: Any) -> None:
     """Pass the trace of scores to their product with a constant."""
-    found = _notes(args)
-    if found and live(out) and "scores" not in found:
-        notes.put(out, _NOTES, found)
+    trace = _notes(args)
+    if trace and live(out) and "scores" not in trace:
+        notes.put(out, _NOTES, trace)
 
 
 def keep(notes: Notes, args: Sequence[Any], out: Any) -> None:
     """Pass the trace of scores and maps to their copy in another dtype."""
-    found = _notes(args[:1])
-    if found and live(out):
-        notes.put(out, _NOTES, found)
+    trace = _notes(args[:1])
+    if trace and live(out):
+        notes.put(out, _NOTES, trace)
 
 
 def add_in_place(notes: Notes, args: Sequence[Any]) -> None:
     """Record a constant that was added to scores in place."""
-    found = _notes(args[:1])
-    if found and "scores" not in found and len(args) > 1 and not live(args[1]):
-        before = found.get("bias")
-        notes.put(args[0], _NOTES, {**found, "bias": args[1] if before is None else before + args[1]})
+    trace = _notes(args[:1])
+    if trace and "scores" not in trace and len(args) > 1 and not live(args[1]):
+        before = trace.get("bias")
+        notes.put(args[0], _NOTES, {**trace, "bias": args[1] if before is None else before + args[1]})
 
 
 def share(args: Sequence[Any]) -> None:
     """Record that scores are used more than once, or in another operation than a softmax."""
     for x in args:
-        found = _notes([x])
-        if found:
-            found["product"].split = True
+        trace = _notes([x])
+        if trace:
+            trace["product"].split = True
 
 
 def _notes(args: Sequence[Any]) -> dict[str, Any]:

@@ -43,15 +43,15 @@ def epsilon(module: nn.Module) -> float | None:
 
 
 @contextlib.contextmanager
-def watching(modules: Mapping[str, nn.Module], found: list[NormRecord]) -> Iterator[None]:
+def watching(modules: Mapping[str, nn.Module], records: list[NormRecord]) -> Iterator[None]:
     """Record the calls of all norms of a model in the block."""
     norms = [module for module in modules.values() if is_norm(module)]
-    before, after = _before(found), _after(found)
+    before, after = _before(records), _after(records)
     with hooked(before=[(norm, before) for norm in norms], after=[(norm, after) for norm in norms]):
         yield
 
 
-def _before(found: list[NormRecord]) -> Any:
+def _before(records: list[NormRecord]) -> Any:
     def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
         weight = getattr(module, "weight", None)
         if not args or not live(args[0]) or any(map(live, args[1:])):  # a gated norm is not covered by Proposition 2
@@ -64,7 +64,7 @@ def _before(found: list[NormRecord]) -> Any:
         spread = value.var(-1, correction=0) if centred else value.square().mean(-1)
         eps = epsilon(module) or 0.0
         record = NormRecord(module, eps / (eps + spread))
-        found.append(record)
+        records.append(record)
 
         def left(grad: Tensor) -> None:
             record.leaving = (value * in_float32(grad)).sum(-1)
@@ -75,9 +75,9 @@ def _before(found: list[NormRecord]) -> Any:
     return enter
 
 
-def _after(found: list[NormRecord]) -> Any:
+def _after(records: list[NormRecord]) -> Any:
     def leave(module: nn.Module, args: Any, out: Any) -> None:
-        record = next((each for each in reversed(found) if each.module is module and each.entering is None), None)
+        record = next((each for each in reversed(records) if each.module is module and each.entering is None), None)
         if record is None or not live(out) or out.shape[:-1] != record.share.shape or out.shape != args[0].shape:
             return  # a call that returns only a scale is not a norm
         value, bias = in_float32(out.detach()), getattr(module, "bias", None)

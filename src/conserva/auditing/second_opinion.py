@@ -179,7 +179,7 @@ def _opinion(
     run(noting, call)
     rebuilt = run(noting, call)
     tables = {**noting.tables, **{address: size for address, size in word_tables(modules).items() if ids}}
-    predicted, found = [], []
+    predicted, measured = [], []
     for _ in range(directions):
         signs = _signs(model, ids, tables, generator)
         waves = {
@@ -195,11 +195,11 @@ def _opinion(
         def slope(h: float, at: Callable[[float], Tensor] = at) -> Tensor:
             return (at(h) - at(-h)) / (2 * h)
 
-        found.append((4 * slope(step / 2) - slope(step)) / 3)
+        measured.append((4 * slope(step / 2) - slope(step)) / 3)
         predicted.append(_predicted(result, ids, signs, waves, batch_dim))
     size = torch.maximum(result.output.abs().max(), torch.tensor(1e-30).to(result.output)).double().cpu()
     error = float((rebuilt - result.output.double().cpu()).abs().max() / size)
-    return Opinion(result, torch.stack(predicted), torch.stack(found), error)
+    return Opinion(result, torch.stack(predicted), torch.stack(measured), error)
 
 
 def _signs(

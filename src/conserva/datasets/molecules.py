@@ -159,10 +159,10 @@ def _rows(folder: str | Path | None) -> list[tuple[str, int, str]]:
         rows = [(row["smiles"], row["label"], row["split"]) for row in table]
     except Exception as error:  # a damaged table can raise many types of exceptions
         raise Error(f"{str(path)!r} is not a CSV file with the columns smiles, label and split ({error!r}).") from None
-    found = Counter((split, label) for _, label, split in rows)
+    actual = Counter((split, label) for _, label, split in rows)
     expected = Counter({(split, str(label)): counts[label] for split, counts in _COUNTS.items() for label in (0, 1)})
-    if found != expected:
-        listed = ", ".join(f"{count:,} {split} {label}" for (split, label), count in sorted(found.items(), key=str))
+    if actual != expected:
+        listed = ", ".join(f"{count:,} {split} {label}" for (split, label), count in sorted(actual.items(), key=str))
         wanted = ", ".join(f"{count:,} {split} {label}" for (split, label), count in expected.items())
         raise Error(
             f"{str(path)!r}: expected {sum(expected.values()):,} rows ({wanted}, by split and label), found "

@@ -155,9 +155,9 @@ class Image(Classifier):
             raise Error(
                 f"data={data!r:.60} contains no images: give a folder, a list of images, or a list of (image, label)."
             )
-        if all(isinstance(one, (tuple, list)) and len(one) == 2 for one in data):
-            return Labelled(tuple(one for one, _ in data), tuple(label for _, label in data), "images")
-        if not all(self.is_one(one) for one in data):
+        if all(isinstance(row, (tuple, list)) and len(row) == 2 for row in data):
+            return Labelled(tuple(image for image, _ in data), tuple(label for _, label in data), "images")
+        if not all(self.is_one(given) for given in data):
             raise Error("data is neither a list of images nor a list of (image, label): its entries differ.")
         return Labelled(tuple(data), None, "images")
 

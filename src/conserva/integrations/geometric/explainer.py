@@ -31,16 +31,16 @@ _KERNELS = ("PerformerAttention", "PolynormerAttention", "SGFormerAttention")
 class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     """Signed relevance of nodes: positive for nodes that support a prediction, negative for nodes that oppose it.
 
-    It is an algorithm for `torch_geometric.explain.Explainer`, for graph Transformers that are called as `model(x,
-    edge_index, ...)`. Inputs other than `x` are constants. What is explained is the logit of the target class, whatever
-    the model's `return_type`: for probabilities and log-probabilities, the input of the last softmax, log_softmax or
-    sigmoid. A binary model has one logit, that of class 1; for class 0 its negative is explained. The output of a
-    regression is explained as it is. If several outputs are explained at once, it is their sum.
+    It is an algorithm for `torch_geometric.explain.Explainer`, for graph Transformers that are called as
+    `model(x, edge_index, ...)`. Inputs other than `x` are constants. What is explained is the logit of the target
+    class, whatever the model's `return_type`: for probabilities and log-probabilities, the input of the last softmax,
+    log_softmax or sigmoid. A binary model has one logit, that of class 1; for class 0 its negative is explained. The
+    output of a regression is explained as it is. If several outputs are explained at once, it is their sum.
 
-    The explanation has a `node_mask`, nodes x 1 or nodes x features, and as scalar tensors `explained_output =
-    node_mask.sum() + virtual_relevance + position_relevance + bias_relevance + gap`: the relevance of the virtual node
-    (SparseGraphormer only), of constants that belong to a position, of other constants, and the relevance that the
-    rules lose or count twice. `rules` is the name of the rule set.
+    The explanation has a `node_mask`, nodes x 1 or nodes x features, and as scalar tensors
+    `explained_output = node_mask.sum() + virtual_relevance + position_relevance + bias_relevance + gap`: the relevance
+    of the virtual node (SparseGraphormer only), of constants that belong to a position, of other constants, and the
+    relevance that the rules lose or count twice. `rules` is the name of the rule set.
 
     Parameters
     ----------

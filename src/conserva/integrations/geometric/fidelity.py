@@ -91,24 +91,29 @@ def fidelity(
     return Fidelity(plus, minus, unfaithful, removal, float(top), sum(len(row[0]) for row in rows))
 
 
-def _measured(explainer: Explainer, one: Explanation, top: float, removal: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return for each prediction whether it changes without the top nodes, with them alone, and how far that is."""
-    if one.get("node_mask") is None:
+def _measured(
+    explainer: Explainer, explanation: Explanation, top: float, removal: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return for each prediction whether it changes without the top nodes and with only these, and the
+    unfaithfulness."""
+    if explanation.get("node_mask") is None:
         raise Error("An explanation has no node_mask, which fidelity needs: set node_mask_type.")
-    stay, index = torch.zeros(len(one.x), dtype=torch.bool), one.get("index")
+    stay, index = torch.zeros(len(explanation.x), dtype=torch.bool), explanation.get("index")
     if explainer.model_config.task_level != ModelTaskLevel.graph:
         if explainer.model_config.task_level == ModelTaskLevel.edge or index is None:
             raise Error("Fidelity needs the graph level, or explained nodes: explain with index=...")
         stay[index.cpu()] = True
-    best = _top_nodes(one.node_mask.sum(-1), one.get("batch"), stay, top, removal).to(one.x.device)
-    stay = stay.to(one.x.device)
-    whole = _prediction(explainer, one, torch.ones_like(best), removal)
-    without, alone = (_prediction(explainer, one, kept | stay, removal) for kept in (~best, best))
+    best = _top_nodes(explanation.node_mask.sum(-1), explanation.get("batch"), stay, top, removal).to(
+        explanation.x.device
+    )
+    stay = stay.to(explanation.x.device)
+    whole = _prediction(explainer, explanation, torch.ones_like(best), removal)
+    without, alone = (_prediction(explainer, explanation, kept | stay, removal) for kept in (~best, best))
     if index is not None and explainer.model_config.task_level == ModelTaskLevel.graph:
         whole, without, alone = (output[index] for output in (whole, without, alone))
     classes, *changed = (explainer.get_target(output) for output in (whole, without, alone))
     if explainer.explanation_type == ExplanationType.phenomenon:
-        right = one.target.reshape(-1) if index is None else one.target.reshape(-1)[index]
+        right = explanation.target.reshape(-1) if index is None else explanation.target.reshape(-1)[index]
         classes, *changed = (predicted == right for predicted in (classes, *changed))
     log_p, log_q = (_log_probabilities(explainer, output) for output in (whole, alone))
     far = torch.special.entr(log_p.exp()).neg().sum(-1) - (log_p.exp() * log_q).nan_to_num(0.0).sum(-1)
@@ -129,10 +134,10 @@ def _top_nodes(scores: Tensor, batch: Tensor | None, stay: Tensor, top: float, r
     return best
 
 
-def _prediction(explainer: Explainer, one: Explanation, kept: Tensor, removal: str) -> Tensor:
+def _prediction(explainer: Explainer, explanation: Explanation, kept: Tensor, removal: str) -> Tensor:
     """Return the prediction with only the nodes in `kept`; at node level, for the explained nodes."""
-    x, edges, count = one.x, one.edge_index, len(one.x)
-    others: dict[str, Any] = {name: one[name] for name in one._model_args}
+    x, edges, count = explanation.x, explanation.edge_index, len(explanation.x)
+    others: dict[str, Any] = {name: explanation[name] for name in explanation._model_args}
     position = torch.arange(count, device=x.device)
     if removal == "mask":
         others["kept"] = kept
@@ -144,12 +149,12 @@ def _prediction(explainer: Explainer, one: Explanation, kept: Tensor, removal: s
         inside, _, chosen = subgraph(kept, edges, relabel_nodes=True, num_nodes=count, return_edge_mask=True)
         for name, value in others.items():
             if isinstance(value, Tensor) and value.dim():
-                of_nodes, of_edges = one.is_node_attr(name), one.is_edge_attr(name)
+                of_nodes, of_edges = explanation.is_node_attr(name), explanation.is_edge_attr(name)
                 others[name] = value[kept] if of_nodes else value[chosen] if of_edges else value
         x, edges, position = x[kept], inside, torch.cumsum(kept, 0) - 1
     output: Tensor = explainer.get_prediction(x, edges, **others)
     if explainer.model_config.task_level == ModelTaskLevel.node:
-        output = output[position[one.index.to(position.device)]]
+        output = output[position[explanation.index.to(position.device)]]
     return output
 
 
