@@ -26,8 +26,8 @@ def fingerprint(model: nn.Module) -> str:
     for name, tensor in sorted(_weights(model).items()):
         if not isinstance(tensor, Tensor):
             raise Error(
-                f"{type(model).__name__} has {name!r} as a {type(tensor).__name__}, not a tensor: this kind of "
-                "quantisation has no gradients in torch. Load the model without quantisation."
+                f"{type(model).__name__} has {name!r} as a {type(tensor).__name__}, not a tensor: it is quantised in a "
+                "way that has no gradients in torch. Load the model without quantisation."
             )
         plain = tensor.detach().contiguous().cpu()
         digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}".encode())

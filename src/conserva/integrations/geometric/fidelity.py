@@ -94,8 +94,7 @@ def fidelity(
 def _measured(
     explainer: Explainer, explanation: Explanation, top: float, removal: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return for each prediction whether it changes without the top nodes and with only these, and the
-    unfaithfulness."""
+    """Return whether each prediction changes without the top nodes and with only these, and its unfaithfulness."""
     if explanation.get("node_mask") is None:
         raise Error("An explanation has no node_mask, which fidelity needs: set node_mask_type.")
     stay, index = torch.zeros(len(explanation.x), dtype=torch.bool), explanation.get("index")
