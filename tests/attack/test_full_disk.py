@@ -17,7 +17,7 @@ from attacking import Outcome, Tally, rng_of, run, times
 from saved_models import SAVED
 
 SIZE = 64 * 2**20
-FULL = ("No space left on device", "MiB are free there")
+FULL = ("No space left on device", "MiB of disk space are free")
 WRITTEN = {
     "explain page": (["explain", "a joy and a bore", "--html", "page.html"], "page.html"),
     "explain picture": (["explain", "a joy and a bore", "--png", "picture.png"], "picture.png"),

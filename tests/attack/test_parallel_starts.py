@@ -18,7 +18,7 @@ import pytest
 from attack_runs import differences, make_data, results
 from attacking import Tally, add_cases, rng_of, run, start, times, wait_for
 from conserva import Error
-from conserva._util.journal import Journal, reading
+from conserva._util.journal import Journal, open_records
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -45,7 +45,7 @@ def forked(work: Callable[[], int]) -> int:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the records of a journal."""
-    with reading(path, "an evaluation") as records:
+    with open_records(path, "an evaluation") as records:
         return [record for _, record in records]
 
 

@@ -129,7 +129,7 @@ def test_attention_is_cut_after_the_networks_own_places(kind: str) -> None:
     inputs = task.batch([task.encode(noise(seed)) for seed in range(2)])
     maps = task.network(pixel_values=task.grid.together(inputs["patches"]), output_attentions=True).attentions
     places = MODELS[kind][1]
-    assert task._own_places == places
+    assert task._prefix_length == places
     last = maps[-1].mean(1)
     # Some classifiers read the mean of all patches, DINOv2 with the class token beside it, the others that token alone.
     rows = {"beit": [*range(1, 17)], "clip": [*range(1, 17)], "dinov2": [*range(17)], "registers": [0, *range(4, 20)]}
@@ -144,7 +144,7 @@ def test_windows_and_other_places_are_refused() -> None:
     task = Image(vit())
     inputs = task.batch([task.encode(noise())])
     for wide in (15, 18):
-        with pytest.raises(conserva.Error, match=rf"attends over {wide} places that are not its 4 x 4 patches"):
+        with pytest.raises(conserva.Error, match=rf"attends over {wide} positions, which are not its 4 x 4 patches"):
             task.joined(inputs, {"patches": torch.zeros(1, wide)})
     assert torch.equal(task.joined(inputs, {"patches": torch.arange(17.0)[None]}), torch.arange(1.0, 17.0)[None])
 
@@ -172,16 +172,16 @@ COLUMNS_FIRST = [0, *(1 + row * 4 + column for column in range(4) for row in ran
 )  # fmt: skip
 def test_places_in_another_order_are_noticed(order: list[int], known: int | None) -> None:
     task = Image(Shuffled(order).eval())
-    assert task._own_places == known
+    assert task._prefix_length == known
     if known is None:
-        with pytest.raises(conserva.Error, match="attends over 17 places"):
+        with pytest.raises(conserva.Error, match="attends over 17 positions"):
             conserva.explain(task, noise(), method="rollout")
 
 
 def test_finding_the_places_draws_no_random_numbers() -> None:
     task = Image(vit())
     state = torch.random.get_rng_state()
-    assert task._own_places == 1
+    assert task._prefix_length == 1
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -214,7 +214,7 @@ def test_texts_are_classes(kind: str) -> None:
 def test_attention_within_a_comparison() -> None:
     network = shake(transformers.CLIPModel(clip_config(transformers.CLIPConfig))).double()
     task = Image(network, processor(), ["a cat", "a dog"])
-    assert task._own_places == 1
+    assert task._prefix_length == 1
     assert len(conserva.explain(task, noise(), "a dog", method="gae").scores) == 16
 
 
@@ -222,9 +222,9 @@ BAD_LABELS = [
     (None, "labels=None: CLIPModel needs a list of the texts that it compares images with"),
     ([], r"labels=\[\]: CLIPModel needs a list"),
     ("a cat", "labels='a cat': CLIPModel needs a list"),
-    (["a cat", ""], "labels has '', which is not a text"),
-    (["a cat", 3], "labels has 3, which is not a text"),
-    (["a cat", "a cat"], "has some twice"),
+    (["a cat", ""], "labels contains ''"),
+    (["a cat", 3], "labels contains 3"),
+    (["a cat", "a cat"], "contains duplicates"),
     (
         ["a cat", "a small small small small small cat"],
         "'a small small small small small cat' has 9 tokens, .* takes 8",
@@ -241,5 +241,5 @@ def test_bad_texts_are_refused(labels: Any, message: str) -> None:
 
 def test_a_comparison_needs_a_tokenizer() -> None:
     network = transformers.CLIPModel(clip_config(transformers.CLIPConfig))
-    with pytest.raises(conserva.Error, match="processor has no tokenizer: give the whole processor"):
+    with pytest.raises(conserva.Error, match="processor has no tokenizer: give the processor that AutoProcessor"):
         Image(network, processor().image_processor, ["a cat", "a dog"])

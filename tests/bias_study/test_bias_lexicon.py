@@ -123,8 +123,8 @@ def test_the_list_of_ordinary_words_has_words_only() -> None:
 @pytest.mark.parametrize(
     ("groups", "says"),
     [
-        ({}, "names no group"),
-        ([], "names no group"),
+        ({}, "is empty: give one or more"),
+        ([], "is empty: give one or more"),
         (None, "neither a mapping"),
         (3, "neither a mapping"),
         ({"a": []}, "Group 'a' is"),

@@ -215,8 +215,11 @@ def test_a_run_that_ended_is_not_explained_again(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"data": [*TEXTS[:2], "eastwood", *TEXTS[3:]]}, "has other texts than the run before, which read 8"),
-        ({"data": TEXTS[:5]}, "has other texts than the run before, which read 8"),
+        (
+            {"data": [*TEXTS[:2], "eastwood", *TEXTS[3:]]},
+            "differs from the previous run in the same folder, in its first 8 texts",
+        ),
+        ({"data": TEXTS[:5]}, "differs from the previous run in the same folder, in its first 8 texts"),
         ({"groups": {"a": ["Eastwood"]}}, "differs in groups"),
         ({"ordinary": "keep"}, "differs in groups .*; ordinary"),
         ({"target": "negative - positive"}, "differs in target"),
@@ -280,12 +283,12 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"groups": {}}, "names no group"),
+        ({"groups": {}}, "is empty: give one or more"),
         ({"groups": {"a": ["Eastwood"], "b": ["eastwood"]}}, "'a' has no word of its own"),
         ({"groups": {"a": ["Fellini"]}}, r"None of the 8 text\(s\) of texts mentions a word of the groups: give other"),
         ({"groups": {"a": ["Will"]}}, r"but for 1 mention\(s\) that are left out, as 'Will': .*--keep-ordinary"),
         ({"data": iter(())}, r"None of the 0 text\(s\)"),
-        ({"data": []}, "holds no texts"),
+        ({"data": []}, "contains no texts"),
         ({"data": iter([TEXTS[0], 3])}, "Text 2 is 3"),
         ({"data": [("eastwood", "good"), ("denzel", "bad")]}, "'good' of row 1 is not one of the model's labels"),
         ({"data": [("eastwood", 0), ("denzel", 3)]}, "Label 3 of row 2 is out of range"),

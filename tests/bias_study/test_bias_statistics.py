@@ -330,7 +330,7 @@ def test_what_cannot_be_tested_is_refused(call):
 
 @pytest.mark.parametrize("name", ["groups", "differences", "naive"])
 def test_groups_that_no_text_mentions_are_refused_when_there_is_no_other(name):
-    with pytest.raises(Error, match=r"names=\['a'\] .* are \['b'\]"):
+    with pytest.raises(Error, match=r"names=\['a'\] .* choose from \['b'\]"):
         CALLS[name]([mention("b", "bob", 1.0)])
 
 

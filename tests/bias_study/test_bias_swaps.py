@@ -219,7 +219,7 @@ def test_a_name_takes_the_place_and_the_case_of_another(text, span, entity, othe
 
 @pytest.mark.parametrize(("start", "end"), [(3, 3), (-1, 2), (4, 40)])
 def test_spans_outside_of_the_text_are_refused(start, end):
-    with pytest.raises(Error, match=r"'mary' at .* lies outside"):
+    with pytest.raises(Error, match=r"'mary' at .* is outside"):
         swapping.replaced("mary sings", start, end, "mary", "john")
 
 

@@ -208,7 +208,7 @@ def test_a_study_in_python_asks_first_too(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_too_little_space_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2**20})())
-    with pytest.raises(conserva.Error, match=r"1\.0 MiB are free there, and about 16 MiB are needed"):
+    with pytest.raises(conserva.Error, match=r"1\.0 MiB of disk space are free, about 16 MiB are needed"):
         conserva.evaluate(conserva.load(), ["a joy."], ["gi"], out=tmp_path)
 
 

@@ -146,7 +146,7 @@ def test_evaluate_names_the_row_that_is_no_molecule(tmp_path: Path, capsys: pyte
     assert main(["evaluate", "--model", "bace", "--data", str(path), "--methods", "gi"]) == 1
     err = capsys.readouterr().err
     assert "Sample 2 of " in err
-    assert "'C(C' is no SMILES" in err
+    assert "'C(C' is not a valid SMILES" in err
     path.write_text("smiles,label\nCCO,0\nCCN,1\n", encoding="utf-8")
     assert main(["evaluate", "--model", "mnist", "--data", str(path), "--methods", "gi"]) == 1
     assert "'CCO' is not a graph: mnist takes a graph or a 28 x 28 image" in capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_audit_on_smiles(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["explain", "--smiles", "C(C"], ["'C(C' is no SMILES", "extra open parentheses", "position 2"]),
+        (["explain", "--smiles", "C(C"], ["'C(C' is not a valid SMILES", "extra open parentheses", "position 2"]),
         (["explain", "--smiles", "C1CC"], ["unclosed ring"]),
         (["explain", "--smiles", "F(F)F"], ["valence"]),
         (["explain", "--smiles", ""], ["smiles is ''"]),
@@ -179,7 +179,7 @@ def test_audit_on_smiles(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts", "'mnist'"]),
         (["compare", "--smiles", "CCO", "--model", "sentiment"], ["--smiles 'CCO': sentiment reads texts"]),
         (["compare", "--digit", "7", "--model", "sentiment"], ["--digit '7': sentiment reads texts"]),
-        (["explain", "--digit", "7", "--model", "bace"], ["'a drawn 7'", "bace takes ids", "for other graphs"]),
+        (["explain", "--digit", "7", "--model", "bace"], ["'a drawn 7'", "bace takes ids", "give another graph"]),
         (["explain", "--smiles", "CCO", "--model", "mnist"], ["'CCO' is not a graph: mnist takes"]),
         (["explain", "a joy.", "--model", "mnist"], ["'a joy.' is not a graph: mnist takes"]),
         (["explain", "a joy.", "--model", "bace"], ["smiles is 'a joy.'"]),

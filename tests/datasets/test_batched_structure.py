@@ -132,7 +132,7 @@ def test_no_graphs_and_wide_ids() -> None:
         ({"edge_ids": torch.zeros(1, 3, 3).long()}, r"edge_ids has the shape \(1, 3, 3\)"),
         ({"max_distance": 0}, "max_distance=0 is out of range"),
         ({"max_distance": 255}, "max_distance=255 is out of range"),
-        ({"max_hops": 0}, "max_hops=0 leaves no edge"),
+        ({"max_hops": 0}, "max_hops=0 is too small"),
     ],
 )
 def test_what_is_no_batch_is_refused(changes: dict, message: str) -> None:

@@ -253,7 +253,10 @@ def test_hub_that_cannot_be_had_leaves_the_folder(
         ("sst-2", ["'sst-2'", "Did you mean 'sst2'?"]),
         ("IMDB", ["'IMDB'", "Did you mean 'imdb'?"]),
         ("tweeteval_hate", ["Did you mean 'tweeteval-hate'?"]),
-        ("MNIST!?", ["There is sst2, imdb, tweeteval-emotion, tweeteval-hate, tweeteval-sentiment, meld-s, semaine."]),
+        (
+            "MNIST!?",
+            ["Choose one of sst2, imdb, tweeteval-emotion, tweeteval-hate, tweeteval-sentiment, meld-s, semaine."],
+        ),
     ],
 )
 def test_unknown_dataset(name: str, says: list[str]) -> None:
@@ -310,7 +313,7 @@ def test_half_written_file(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(conserva.Error) as message:
         whole.read("train", tmp_path)
-    refused(message, str(path), "not a whole Parquet file")
+    refused(message, str(path), "not a complete Parquet file")
 
 
 # The table.

@@ -75,7 +75,7 @@ def test_drawn_digits_stay_off_the_border_like_those_of_mnist(digit: int) -> Non
 
 @pytest.mark.parametrize("digit", [-1, 10, "7", None])
 def test_there_are_ten(digit: object) -> None:
-    with pytest.raises(conserva.Error, match=f"digit={digit!r} is none of 0 to 9"):
+    with pytest.raises(conserva.Error, match=f"digit={digit!r} is unknown: give 0 to 9"):
         drawn_digit(digit)  # type: ignore[arg-type]
 
 

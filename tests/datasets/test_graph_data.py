@@ -96,7 +96,7 @@ def test_numbers_that_make_no_sense(molecules: conserva.Graph) -> None:
         conserva.evaluate(molecules, ["CCO"], ["gi"], batch_tokens=0)
     with pytest.raises(conserva.Error, match="steps=True"):
         conserva.evaluate(molecules, ["CCO"], ["gi"], steps=True)
-    with pytest.raises(conserva.Error, match="holds no graphs") as caught:
+    with pytest.raises(conserva.Error, match="contains no graphs") as caught:
         conserva.evaluate(molecules, molecule("C" * 100), ["gi"])
     assert len(str(caught.value)) < 200
 

@@ -176,7 +176,7 @@ def test_batch_of_some_nodes() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"nodes": np.zeros((0, 2))}, "none: a graph has one"),
+        ({"nodes": np.zeros((0, 2))}, "empty: a graph has at least one"),
         ({"nodes": np.zeros((6, 0))}, "no feature"),
         ({"nodes": np.zeros(6)}, "shape (6,)"),
         ({"nodes": np.array([["a"]] * 6)}, "ids or numbers"),
@@ -232,7 +232,7 @@ def test_structures_and_batches_that_are_refused() -> None:
         (lambda: batch([graph], [its], kept=[]), "0 kept"),
         (lambda: batch([graph, ring(nodes=np.ones((6, 1)))], [its, its]), "different features"),
         (lambda: batch([graph, ring(nodes=np.ones((6, 2), int))], [its, its]), "different features"),
-        (lambda: batch([graph, graph], [its, without]), "some have none"),
+        (lambda: batch([graph, graph], [its, without]), "only some have paths"),
         (lambda: batch([graph, graph], [its, structure(graph, max_hops=2)]), "different lengths"),
         (lambda: batch([graph, graph], [its, structure(ring(5))]), "structures[1] is of 5 node(s), graphs[1] has 6"),
     ):

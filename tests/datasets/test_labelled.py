@@ -206,9 +206,9 @@ def test_what_is_neither_file_nor_dataset(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_path_is_never_a_dataset(tmp_path: Path) -> None:
-    with pytest.raises(conserva.Error, match="is not a file"):
+    with pytest.raises(conserva.Error, match="is neither a file nor a valid name"):
         read_labelled(tmp_path / "glue")
-    with pytest.raises(conserva.Error, match="is not a file"):
+    with pytest.raises(conserva.Error, match="is neither a file nor a valid name"):
         read_labelled(Path("glue"))
     with pytest.raises(conserva.Error, match="is a folder"):
         read_labelled(tmp_path)
@@ -223,7 +223,7 @@ def test_half_written_parquet(tmp_path: Path, part: float) -> None:
     path.write_bytes(whole[: max(4, int(part * len(whole)))])
     with pytest.raises(conserva.Error) as message:
         read_labelled(path)
-    refused(message, str(path), "not a whole Parquet file")
+    refused(message, str(path), "not a complete Parquet file")
 
 
 def test_parquet_damaged_within(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_parquet_damaged_within(tmp_path: Path) -> None:
     path = parquet(tmp_path, {"text": [str(n) for n in range(1000)]})
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
-    with pytest.raises(conserva.Error, match="not a whole Parquet file"):
+    with pytest.raises(conserva.Error, match="not a complete Parquet file"):
         read_labelled(path)
 
 

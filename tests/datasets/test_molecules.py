@@ -174,7 +174,7 @@ def test_older_rdkit_gives_no_reason(monkeypatch: pytest.MonkeyPatch, capfd: pyt
     from rdkit import rdBase
 
     monkeypatch.delattr(rdBase, "CaptureErrorLog")
-    with pytest.raises(conserva.Error, match=r"^'C1CC' is no SMILES of a molecule\. Mend it\.$"):
+    with pytest.raises(conserva.Error, match=r"^'C1CC' is not a valid SMILES\. Correct it\.$"):
         molecule("C1CC")
     assert capfd.readouterr() == ("", "")
 
@@ -245,9 +245,9 @@ def test_files_that_are_refused(small: Path) -> None:
     write(small, ROWS, "smiles,label,fold,split_original")
     refused(lambda: bace("train", small), "the columns smiles, label and split", "'split'")
     path.write_bytes(path.read_bytes()[:-9])
-    refused(lambda: bace("train", small), str(path), "not a whole .gz file")
+    refused(lambda: bace("train", small), str(path), "not a complete .gz file")
     path.write_text("smiles,label,split")
-    refused(lambda: bace("train", small), "not a whole .gz file")
+    refused(lambda: bace("train", small), "not a complete .gz file")
     path.write_bytes(gzip.compress(b"smiles,label,split\n\xff,1,test"))
     refused(lambda: bace("train", small), "not a CSV file")
 

@@ -319,7 +319,7 @@ def test_process_that_fails(small: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "WORTH_SHARING", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(module, "__file__", str(small / "nowhere" / "superpixels.py"))
-    with pytest.raises(conserva.Error, match="superpixels ended with 2"):
+    with pytest.raises(conserva.Error, match="superpixels failed with 2"):
         digits("test", folder=small)
 
 
@@ -360,7 +360,7 @@ def test_arguments_that_are_refused(small: Path, monkeypatch: pytest.MonkeyPatch
     refused(lambda: superpixels(image.astype(int)), "int64")
     refused(lambda: superpixels(image.astype(float)), "to 253.0")
     refused(lambda: superpixels(np.full((28, 28), np.nan)), "nan")
-    refused(lambda: blank(Graph(np.ones((2, 3), int), np.zeros((2, 0))), [0]), "only superpixels")
+    refused(lambda: blank(Graph(np.ones((2, 3), int), np.zeros((2, 0))), [0]), "give a graph of superpixels")
     refused(lambda: blank(superpixels(image), [75]), "the node 75")
     (small / "file").write_text("")
     monkeypatch.setenv("CONSERVA_CACHE", str(small / "file" / "cache"))
@@ -383,7 +383,7 @@ def test_files_that_are_refused(small: Path) -> None:
         path.write_bytes(gzip.compress(content))
         refused(lambda: digits("test", folder=small), str(path), says)
     path.write_bytes(gzip.compress(whole)[:-20])
-    refused(lambda: digits("test", folder=small), "not a whole .gz file")
+    refused(lambda: digits("test", folder=small), "not a complete .gz file")
     path.write_bytes(gzip.compress(whole))
     labels = small / "mnist" / mnist.LABELS["test"].file
     labels.write_bytes(gzip.compress(gzip.decompress(labels.read_bytes())[:-1] + b"\0"))

@@ -109,7 +109,7 @@ def test_vectors_that_are_made_otherwise_are_refused(tmp_path: Path, kind: str, 
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1").mkdir()
     (folder / "1" / "config.json").write_text(json.dumps(pooling))
-    with pytest.raises(conserva.Error, match=f"makes its vectors by .*{said}"):
+    with pytest.raises(conserva.Error, match=f"uses .*{said}"):
         conserva.load(folder)
 
 
@@ -295,5 +295,5 @@ def test_a_model_of_images_and_texts_says_that_it_wants_labels(tmp_path: Path) -
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "image_size": 8, "patch_size": 4}
     config = CLIPConfig(text_config={**text, **heads}, vision_config={**vision, **heads}, projection_dim=8)
     CLIPModel(config).save_pretrained(tmp_path)
-    with pytest.raises(conserva.Error, match=r"compares images with texts, say with which: .*labels="):
+    with pytest.raises(conserva.Error, match=r"compares images with texts, give the texts as labels: .*labels="):
         conserva.load(tmp_path)

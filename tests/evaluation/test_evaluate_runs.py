@@ -181,9 +181,9 @@ def test_the_command_line_keeps_everything(csv: Path, tmp_path: Path, capsys: py
         (["--text-column", "review"], "'review'"),
         (["--label-column", "stars"], "'stars'"),
         (["--methods", "exat"], "Did you mean 'exact'"),
-        (["--protocol", "papr"], "protocol='papr' is none of default, paper"),
-        (["--watch", "truth"], "watch='truth' is none of predicted, true"),
-        (["--mask", "blank"], "mask='blank' is none of unk, mask, pad, drop"),
+        (["--protocol", "papr"], "protocol='papr' is unknown: choose one of default, paper"),
+        (["--watch", "truth"], "watch='truth' is unknown: choose one of predicted, true"),
+        (["--mask", "blank"], "mask='blank' is unknown: choose one of unk, mask, pad, drop"),
         (["--mask", "drop", "--protocol", "paper"], "would hide every token"),
         (["--count", "0"], "count=0"),
         (["--random-seeds", "0"], "random_seeds=0"),
@@ -225,13 +225,13 @@ def test_bad_data(tmp_path: Path, content: str, says: str | None, task: conserva
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ([], "holds no texts"),
+        ([], "contains no texts"),
         ([("a joy.", 1), "dull"], "its entries differ"),
         (["a joy.", " "], "Sample 2 of texts: text=' ' is empty"),
         ([("a joy.", "happy")], "'happy'"),
         (["good " * 600], "Sample 1 of texts: .*602 tokens"),
-        (7, "holds no texts"),
-        ("mnist", "data='mnist' is a dataset of graphs, and .* reads texts"),
+        (7, "contains no texts"),
+        ("mnist", "data='mnist' is a dataset of graphs, and .* takes texts"),
     ],
 )
 def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, says: str) -> None:

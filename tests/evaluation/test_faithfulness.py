@@ -206,7 +206,7 @@ def test_an_input_that_never_fits_is_an_error(task: conserva.Text, monkeypatch) 
 
     monkeypatch.setattr(task.model, "forward", full)
     ids = np.array([[2, 5, 3], [2, 6, 3]])
-    with pytest.raises(conserva.Error, match="One input of 3 tokens does not fit"):
+    with pytest.raises(conserva.Error, match="A single input of 3 tokens does not fit"):
         Stream(task).logits([TextRows(ids, np.ones_like(ids))])
 
 

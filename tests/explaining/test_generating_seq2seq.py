@@ -91,7 +91,7 @@ def test_an_answer_ends_where_the_decoder_does() -> None:
     task = writer("bart")
     assert len(task.generated(task.encode(SOURCE), 100)) <= 24 - len(task.start)
     full = task.pair(task.encode(SOURCE).source, (2,) * 24)
-    with pytest.raises(conserva.Error, match="24 tokens, as many as the model takes"):
+    with pytest.raises(conserva.Error, match="24 tokens, the maximum of the model"):
         task.generated(full, 1)
 
 

@@ -241,10 +241,10 @@ def test_the_views_of_pytorch_geometric_take_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "at", "reason"),
     [
-        ({"edge_mask_type": "object"}, "inputs", "edges have none"),
-        ({"node_mask_type": None, "edge_mask_type": "object"}, "inputs", "edges have none"),
+        ({"edge_mask_type": "object"}, "inputs", "only nodes have relevance"),
+        ({"node_mask_type": None, "edge_mask_type": "object"}, "inputs", "only nodes have relevance"),
         ({"node_mask_type": "common_attributes"}, "inputs", "got 'common_attributes'"),
-        ({"node_mask_type": "attributes"}, "features", "read at 'features'"),
+        ({"node_mask_type": "attributes"}, "features", "with at='features'"),
     ],
 )
 def test_unsupported_masks_are_refused_with_a_reason(
@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "rules": (lambda: RelevanceExplainer("best"), "rules='best'"),
     "places": (lambda: RelevanceExplainer(at=["a", "b"]), "at=\\['a', 'b'\\]"),
     "place": (lambda: explainer(built("GPSConv"), at="nowhere")(X[:5], PATH), "at='nowhere'"),
-    "several places": (lambda: explainer(built("GPSConv"), at="layers.?")(X[:5], PATH), "several places.*layers.1"),
+    "several places": (lambda: explainer(built("GPSConv"), at="layers.?")(X[:5], PATH), "several sites.*layers.1"),
     "rows": (lambda: explainer(built("GPSConv"), at="out")(X[:5], PATH), r"at='out' has shape \(1, 3\) for 5 node"),
     "target": (
         lambda: explainer(built("GPSConv"), **PHENOMENON)(X[:5], PATH, target=torch.tensor([3])),
@@ -302,7 +302,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "numbers as targets": (
         lambda: explainer(built("GPSConv"), **PHENOMENON)(X[:5], PATH, target=torch.tensor([0.5])),
-        "holds classes",
+        "give class indices",
     ),
     "no one number": (
         lambda: explainer(built("GPSConv"), model_config=BINARY, **PHENOMENON)(X[:5], PATH, target=torch.tensor([1])),
@@ -366,8 +366,8 @@ WRONG_GRAPHS: dict[str, tuple[dict[str, Any], str]] = {
     "outside": ({"edge_index": torch.tensor([[0, 3], [3, 0]])}, "between the nodes 0 to 2"),
     "shape": ({"edge_index": torch.tensor([0, 1])}, "2 x edges"),
     "across": ({"edge_index": PAIR, "batch": torch.tensor([0, 1, 1])}, "nodes of different graphs"),
-    "order": ({"edge_index": PAIR, "batch": torch.tensor([1, 0, 0])}, "not in order"),
-    "empty": ({"edge_index": PAIR, "batch": torch.tensor([0, 0, 2])}, "graph 1 without a node"),
+    "order": ({"edge_index": PAIR, "batch": torch.tensor([1, 0, 0])}, "not in ascending order"),
+    "empty": ({"edge_index": PAIR, "batch": torch.tensor([0, 0, 2])}, "has no node of graph 1"),
     "batch": ({"edge_index": PAIR, "batch": torch.tensor([0, 0])}, "give 3 integers"),
     "kept": ({"edge_index": PAIR, "kept": torch.tensor([1, 0, 1])}, "give 3 booleans"),
     "ids": ({"edge_index": PAIR, "edge_attr": torch.tensor([0.5, 0.5])}, "the id of each"),

@@ -196,7 +196,7 @@ REGRESSION = {"mode": "regression", "task_level": "graph"}
 WRONG_FIDELITY: dict[str, tuple[Callable[[], Any], str]] = {
     "top": (lambda: fidelity(explainer(SumOfNodes()), ONE, top=1), "top=1:"),
     "removal": (lambda: fidelity(explainer(SumOfNodes()), ONE, removal="magic"), "removal='magic'"),
-    "mask": (lambda: fidelity(explainer(SumOfNodes()), ONE, removal="mask"), "takes no argument `kept`"),
+    "mask": (lambda: fidelity(explainer(SumOfNodes()), ONE, removal="mask"), "has no argument `kept`"),
     "none": (lambda: fidelity(explainer(SumOfNodes()), []), "explanations is empty"),
     "no nodes": (lambda: fidelity(explainer(SumOfNodes()), Explanation(x=ONE.x)), "no node_mask"),
     "regression": (lambda: fidelity(explainer(SumOfNodes(), model_config=REGRESSION), ONE), "mode='regression'"),

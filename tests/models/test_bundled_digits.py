@@ -188,7 +188,7 @@ def test_a_photograph_is_for_another_model(tmp_path: Path, capsys: pytest.Captur
     Pictures.fromarray(colours).save(tmp_path / "cat.png")
     assert main(["explain", "--image", str(tmp_path / "cat.png")]) == 1
     assert "'cat.png' has mode 'RGB' and is coloured" in (err := capsys.readouterr().err)
-    assert "or load a model that takes colours" in err
+    assert "or load a model that takes colour images" in err
 
 
 def test_an_array_of_a_file_is_an_image_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

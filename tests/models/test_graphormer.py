@@ -327,10 +327,10 @@ def test_nodes_have_either_categories_or_numbers(changes: dict[str, int]) -> Non
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("nodes", 9, r"nodes has 9: it goes from 0 to 8"),
-        ("degrees", -1, r"degrees has -1: it goes from 0 to 1"),
-        ("distances", FAR + 2, r"distances has 5: it goes from 0 to 4 \(max_distance \+ 1"),
-        ("paths", 5, r"paths has 5: it goes from 0 to 4"),
+        ("nodes", 9, r"nodes has 9: values must be from 0 to 8"),
+        ("degrees", -1, r"degrees has -1: values must be from 0 to 1"),
+        ("distances", FAR + 2, r"distances has 5: values must be from 0 to 4 \(max_distance \+ 1"),
+        ("paths", 5, r"paths has 5: values must be from 0 to 4"),
     ],
 )
 def test_ids_that_no_table_has_are_refused(name: str, value: int, message: str) -> None:
@@ -338,7 +338,7 @@ def test_ids_that_no_table_has_are_refused(name: str, value: int, message: str) 
     inputs[name][0, 0] = value
     with pytest.raises(conserva.Error, match=message):
         model(**inputs)
-    with pytest.raises(conserva.Error, match=r"nodes is torch.float32: it holds ids"):
+    with pytest.raises(conserva.Error, match=r"nodes is torch.float32: give ids"):
         model(**{**padded(False), "nodes": torch.ones(3, 7, 3)})
-    with pytest.raises(conserva.Error, match="paths is missing"):
+    with pytest.raises(conserva.Error, match="paths=None"):
         model(**{**padded(False), "paths": None})

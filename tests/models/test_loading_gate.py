@@ -103,7 +103,7 @@ def test_shards_that_are_safetensors_are_read(model: Path, whole: Path) -> None:
         "no map": ({"metadata": {}}, "has no weight_map"),
         "an empty map": ({"metadata": {}, "weight_map": {}}, "has no weight_map"),
         "no metadata": ({"weight_map": {"a": "a.safetensors"}}, "metadata"),
-        "no file": ({"metadata": {}, "weight_map": {"a": "a.safetensors"}}, "'a.safetensors', which is not there"),
+        "no file": ({"metadata": {}, "weight_map": {"a": "a.safetensors"}}, "'a.safetensors', which does not exist"),
     }.values(),
 )
 def test_an_index_that_is_none(model: Path, index: Any, says: str) -> None:
@@ -145,7 +145,7 @@ def test_a_model_that_is_no_folder(model: Path) -> None:
 )
 def test_sizes_that_are_not_those_of_the_weights(model: Path, name: str, value: int) -> None:
     changed(model, **{name: value})
-    refused(lambda: conserva.load(model), str(model), "in the shape", "not of one model")
+    refused(lambda: conserva.load(model), str(model), "in the shape", "belong to different models")
 
 
 def test_layers_that_the_configuration_leaves_out(model: Path) -> None:
@@ -265,7 +265,7 @@ def test_modules_lie_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     for path in ("..", "../", "/etc", "a/../..", "a\x00"):
         (folder / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": path}]))
-        refused(lambda: conserva.load(folder), "modules.json has the path", "a folder of the model's own")
+        refused(lambda: conserva.load(folder), "modules.json has the path", "a subfolder of the model")
     for modules in ({}, [3], [{"path": "a"}], "a"):
         (folder / "modules.json").write_text(json.dumps(modules))
         refused(lambda: conserva.load(folder), "modules.json is not a list of modules")
@@ -297,7 +297,7 @@ def test_a_small_zipped_file_may_hold_too_much(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(2**20)))
     assert len(files.unzipped("a.gz", tmp_path)[1]) == 2**20
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(2**20 + 1)))
-    refused(lambda: files.unzipped("a.gz", tmp_path), "a.gz' holds more than 1 MiB")
+    refused(lambda: files.unzipped("a.gz", tmp_path), "a.gz' contains more than 1 MiB")
 
 
 def test_a_small_table_may_hold_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,11 +254,11 @@ def test_the_datasets_of_the_paper() -> None:
     ]
     assert graph_dataset("bace").labels == ("inactive", "active")
     assert graph_dataset("mnist").labels == tuple(map(str, range(10)))
-    with pytest.raises(conserva.Error, match=r"'base' is unknown\. Did you mean 'bace'\? Of graphs there is bace"):
+    with pytest.raises(conserva.Error, match=r"'base' is unknown\. Did you mean 'bace'\? Choose one of bace"):
         graph_dataset("base")
     with pytest.raises(conserva.Error, match=r"split='dev' is unknown: chains has train, .* and train\+validation"):
         IDS.read("dev")
-    with pytest.raises(conserva.Error, match="count=0 takes no graph"):
+    with pytest.raises(conserva.Error, match="count=0 is too small"):
         IDS.read("train", count=0)
 
 

@@ -19,19 +19,19 @@ from conserva.views.generation_terminal import show_generation
 from made_up_generations import ONE, generation
 
 BAD_FILES = {
-    "no folder": ("none/one.html", r"there is no folder '.*none'\. Make it first"),
-    "a folder in its place": ("folder.html", "is a folder: name a file"),
-    "a file in the folder's place": ("file/one.html", r"there is no folder '.*file'"),
-    "not to be written": ("locked/one.html", "may not be written: name a file in a folder of yours"),
-    "not to be written again": ("read-only.html", "may not be written"),
+    "no folder": ("none/one.html", r"the folder '.*none' does not exist\. Create it"),
+    "a folder in its place": ("folder.html", "is a folder: give a file"),
+    "a file in the folder's place": ("file/one.html", r"the folder '.*file' does not exist"),
+    "not to be written": ("locked/one.html", "is not writable: give a file in a folder you can write to"),
+    "not to be written again": ("read-only.html", "is not writable"),
 }
 
 BAD_FOLDERS = {
-    "a file in its place": ("file", r"'.*file' is not a folder\. Name another"),
-    "a file above it": ("file/one/two", r"'.*file' is not a folder\. Name another"),
+    "a file in its place": ("file", r"'.*file' is not a folder\. Give another"),
+    "a file above it": ("file/one/two", r"'.*file' is not a folder\. Give another"),
     "a link to nothing": ("link", r"'.*link' is not a folder"),
-    "not to be written to": ("locked", r"'.*locked' may not be written to"),
-    "not to be made": ("locked/one/two", r"'.*locked' may not be written to\. Name a folder of yours"),
+    "not to be written to": ("locked", r"'.*locked' is not writable"),
+    "not to be made": ("locked/one/two", r"'.*locked' is not writable\. Give a folder you can write to"),
 }
 
 
@@ -167,9 +167,8 @@ def test_a_command_looks_for_its_files_first(
 ) -> None:
     path = places / "none" / "one.png"
     said = refused([*FILES[command], option, str(path)], capsys, monkeypatch)
-    assert (
-        said == f"conserva: {option} {path}: there is no folder {str(path.parent)!r}. Make it first, or name another.\n"
-    )
+    missing = f"the folder {str(path.parent)!r} does not exist. Create it, or give another path."
+    assert said == f"conserva: {option} {path}: {missing}\n"
 
 
 @pytest.mark.parametrize("ending", ["html", "png"])
@@ -179,7 +178,7 @@ def test_a_command_says_what_the_system_refuses(
 ) -> None:
     path = tmp_path / f"{'x' * 300}.{ending}"
     assert main([*command, f"--{ending}", str(path)]) == 1
-    said = f"conserva: --{ending} {path} cannot be written: File name too long. Name another.\n"
+    said = f"conserva: --{ending} {path} cannot be written: File name too long. Give another path.\n"
     assert capsys.readouterr().err == said
 
 

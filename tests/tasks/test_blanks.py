@@ -106,7 +106,7 @@ def test_bad_texts_are_refused(task: Blanks, text: Any, says: str) -> None:
 
 
 def test_a_blank_that_was_cut_off_is_refused(task: Blanks) -> None:
-    with pytest.raises(conserva.Error, match=r"'good good .* was cut before its \[MASK\]"):
+    with pytest.raises(conserva.Error, match=r"'good good .* was truncated before its \[MASK\]"):
         conserva.explain(task, "good " * 300 + "[MASK]", truncate=True)
     assert len(conserva.explain(task, "[MASK]" + " good" * 300, "film", truncate=True).features) == 128
 
@@ -123,7 +123,7 @@ def test_a_model_without_masks_is_refused() -> None:
     unmasked.mask_token = None
     with pytest.raises(conserva.Error, match="has no mask token"):
         Blanks(model("bert", "AutoModelForMaskedLM"), unmasked)
-    with pytest.raises(conserva.Error, match="gives no scores at every token"):
+    with pytest.raises(conserva.Error, match="returns no logits at every token"):
         conserva.explain(Blanks(conserva.load().model, tokenizer()), TEXT, "film")
 
 

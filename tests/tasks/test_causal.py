@@ -198,7 +198,7 @@ BAD_TARGETS = {
     "several pieces": ("Marseille", "target='Marseille' is not a single token; its pieces are 'M', 'a', "),
     "nothing": ("", "target='' is not a single token; its pieces are none"),
     "half a contrast": (" Paris - Marseille", "target='Marseille' is not a single token"),
-    "half a character": (" \ud83d", "half a character, its number 2"),
+    "half a character": (" \ud83d", "half a character, a lone surrogate, as its character number 2"),
     "out of range": (420, "target=420 is out of range"),
     "no target": (1.5, "target=1.5 is not a class index"),
 }
@@ -299,10 +299,10 @@ BAD_PROMPTS: dict[str, tuple[Any, str]] = {
     "too long": ("Rome, " * 60, "tokens, the model takes 64: shorten it"),
     "no content": ([{"role": "user"}], "{'role': 'user'} is not a message"),
     "parts": ([{"role": "user", "content": [{"type": "image"}]}], "is not a message"),
-    "half a character": ("Rome \ud83d", "half a character, its number 6"),
-    "half a character in a chat": ([{"role": "user", "content": "\ud83d"}], "content='\\ud83d' holds half a character"),
+    "half a character": ("Rome \ud83d", "half a character, a lone surrogate, as its character number 6"),
+    "half a character in a chat": ([{"role": "user", "content": "\ud83d"}], "content='\\ud83d' has half a character"),
     "empty chat": ([{"role": "user", "content": " "}], "is empty"),
-    "a role that the template refuses": ([{"role": "bad", "content": "a"}], "template refuses messages of bad: no bad"),
+    "a role that the template refuses": ([{"role": "bad", "content": "a"}], "template rejects messages of bad: no bad"),
 }
 
 
@@ -338,7 +338,7 @@ def test_only_language_models_are_taken() -> None:
     tokenizer = byte_tokenizer()
     with pytest.raises(conserva.Error, match="is not a torch"):
         Causal("gpt2", tokenizer)  # type: ignore[arg-type]
-    with pytest.raises(conserva.Error, match="no Hugging Face tokenizer"):
+    with pytest.raises(conserva.Error, match="is not a Hugging Face tokenizer"):
         Causal(language_model(), None)  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="BertForSequenceClassification is not a language model"):
         conserva.explain(Causal(bert(vocab_size=420), tokenizer), PROMPT)
@@ -378,7 +378,7 @@ def test_methods_are_measured_on_the_next_token(task: Causal) -> None:
         conserva.evaluate(task, [(PROMPT, "Marseille")], ["exact"], watch="true")
     with pytest.raises(conserva.Error, match="its entries differ"):
         conserva.evaluate(task, [PROMPT, (PROMPT, " Paris")], ["exact"])
-    with pytest.raises(conserva.Error, match="data=\\[\\] holds no prompts"):
+    with pytest.raises(conserva.Error, match="data=\\[\\] has no prompts"):
         conserva.evaluate(task, [], ["exact"])
 
 

@@ -262,7 +262,7 @@ def test_what_is_no_graph_for_the_model_is_refused(kind: str, given: object, say
 
 def test_wrong_maskings_steps_and_models_are_refused() -> None:
     task, inputs = made("molecules")
-    with pytest.raises(conserva.Error, match="mask='zero' is none of token, induced, blank"):
+    with pytest.raises(conserva.Error, match="mask='zero' is unknown: choose one of token, induced, blank"):
         conserva.evaluate(task, inputs, ["gi"], mask="zero")
     for steps in (0, -1, "all"):
         with pytest.raises(conserva.Error, match="steps="):

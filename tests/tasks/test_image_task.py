@@ -219,20 +219,20 @@ def bare() -> nn.Module:
 
 
 WRONG = [
-    (lambda: Image(vit(), 3), "processor=3 is no Hugging Face image processor"),
+    (lambda: Image(vit(), 3), "processor=3 is not a Hugging Face image processor"),
     (lambda: Image(vit(), made(size={"height": 48, "width": 32})), "images of 48 x 32 pixels, .* takes 32 x 32"),
-    (lambda: Image(vit(), made(image_mean=[0.5])), "could not prepare 'a blank image': mean must have 3"),
+    (lambda: Image(vit(), made(image_mean=[0.5])), "could not process 'a blank image': mean must have 3"),
     (lambda: Image(3), "model=3 is not a torch.nn.Module"),  # type: ignore[arg-type]
-    (lambda: Image(bare()), "names no patch_size and image_size"),
-    (lambda: Image(vit(image_size=36)), "36 x 36 pixels do not fall into patches of 8 x 8"),
-    (lambda: Image(vit(num_channels=2)), "takes images of 2 channels"),
+    (lambda: Image(bare()), "has no patch_size and image_size"),
+    (lambda: Image(vit(image_size=36)), "36 x 36 pixels cannot be divided into the patches of .*, 8 x 8 pixels"),
+    (lambda: Image(vit(num_channels=2)), "takes images with 2 channels"),
     (
         lambda: conserva.explain(Image(vit(), made(do_resize=False)), noise()),
-        "'image' becomes 40 x 50 pixels, .* is asked with 32 x 32",
+        "'image' becomes 40 x 50 pixels, .* takes 32 x 32",
     ),
     (
         lambda: conserva.explain(Image(vit().vit, labels=["a", "b", "c"]), own_size()),  # type: ignore[arg-type]
-        "ViTModel gives no score for each class: load a classifier",
+        "ViTModel returns no logits: load a classifier",
     ),
 ]
 
@@ -289,7 +289,7 @@ def test_patches_that_are_taken_away(task: Image, mask: str) -> None:
 def test_masks_are_named(task: Image) -> None:
     assert task.mask(None, ("mask", "drop")) == "mean"
     assert task.mask("grey", ()) == "grey"
-    with pytest.raises(conserva.Error, match="mask='black' is none of mean, grey"):
+    with pytest.raises(conserva.Error, match="mask='black' is unknown: choose one of mean, grey"):
         task.mask("black", ())
 
 
@@ -308,18 +308,18 @@ def test_methods_are_evaluated(task: Image, tmp_path: Path) -> None:
 
 
 def test_data_that_is_none_is_refused(task: Image, tmp_path: Path) -> None:
-    with pytest.raises(conserva.Error, match="has no images: they end in"):
+    with pytest.raises(conserva.Error, match="has no images: their names must end in"):
         task.labelled(tmp_path)
     Pictures.fromarray(own_size()).save(tmp_path / "one.png")
     alone = task.labelled(str(tmp_path))
     assert (alone.texts, alone.labels) == ((tmp_path / "one.png",), None)
     (tmp_path / "cat").mkdir()
     Pictures.fromarray(own_size()).save(tmp_path / "cat" / "two.PNG")
-    with pytest.raises(conserva.Error, match="1 images of its own beside folders"):
+    with pytest.raises(conserva.Error, match="1 images beside subfolders"):
         task.labelled(tmp_path)
     with pytest.raises(conserva.Error, match="nowhere' is not a folder"):
         task.labelled(tmp_path / "nowhere")
-    with pytest.raises(conserva.Error, match=r"data=\[\] holds no images"):
+    with pytest.raises(conserva.Error, match=r"data=\[\] contains no images"):
         task.labelled([])
     with pytest.raises(conserva.Error, match="its entries differ"):
         task.labelled([own_size(), 3])

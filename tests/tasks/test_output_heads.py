@@ -114,7 +114,7 @@ def test_a_probability_is_that_of_the_head(case: str) -> None:
         assert tiny_heads.closes(one)
         assert one.provenance["head"] == head
     if head == "regression" and len(logits) > 1:
-        with pytest.raises(conserva.Error, match=r"3 outputs\. Say which one is explained: 'output 0', 'output 1'"):
+        with pytest.raises(conserva.Error, match=r"3 outputs\. Choose one of 'output 0', 'output 1'"):
             conserva.explain(task, TEXT)
         return
     one = conserva.explain(task, TEXT)
@@ -194,7 +194,7 @@ def test_what_is_no_head_is_refused() -> None:
     task = task_of("three labels")
     with pytest.raises(conserva.Error, match=r"head='softmax' is unknown: choose one of single_label, multi_label"):
         conserva.Text(task.network, task.tokenizer, head="softmax")
-    with pytest.raises(conserva.Error, match="reads one logit, but the model gives 3"):
+    with pytest.raises(conserva.Error, match="is for one logit, but the model returns 3"):
         conserva.explain(conserva.Text(task.network, task.tokenizer, head="binary"), TEXT)
 
     class Config:
@@ -276,9 +276,9 @@ def test_images_and_tags_have_heads_too(changes: dict[str, Any], expected: str) 
         probability = by_hand(expected, logits)[1]
         one = conserva.explain(task, given, 1, method="gi")
         assert one.probability == (None if probability is None else pytest.approx(probability, abs=1e-6))
-    with pytest.raises(conserva.Error, match="is for classifiers of texts"):
+    with pytest.raises(conserva.Error, match="is for text classifiers"):
         conserva.Image(network, head="ordinal")
-    with pytest.raises(conserva.Error, match="is for classifiers of texts"):
+    with pytest.raises(conserva.Error, match="is for text classifiers"):
         conserva.Tokens(tagger, tiny_heads.tokenizer(), head="ordinal")
 
 

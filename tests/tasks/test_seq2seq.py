@@ -231,7 +231,7 @@ def test_an_evaluation_runs_on_next_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [([], "holds no texts"), ([("a cat", "b", "c")], "differ"), ([("a cat", "dog"), "a cat"], "differ")],
+    [([], "contains no texts"), ([("a cat", "b", "c")], "differ"), ([("a cat", "dog"), "a cat"], "differ")],
 )
 def test_data_that_is_none_is_refused(data: object, message: str) -> None:
     with pytest.raises(conserva.Error, match=message):

@@ -108,10 +108,13 @@ def test_bad_pairs_are_refused(task: Similarity, given: Any, says: str) -> None:
 
 
 def test_what_else_is_refused(task: Similarity) -> None:
-    for how, says in (({"pooling": "max"}, "pooling='max' is none of mean, cls"), ({"score": "l2"}, "score='l2'")):
+    for how, says in (
+        ({"pooling": "max"}, "pooling='max' is unknown: choose one of mean, cls"),
+        ({"score": "l2"}, "score='l2'"),
+    ):
         with pytest.raises(conserva.Error, match=says):
             Similarity(task.network, task.text.tokenizer, **how)
-    with pytest.raises(conserva.Error, match="target='positive': the cosine similarity is one number"):
+    with pytest.raises(conserva.Error, match="target='positive': the cosine similarity is a single number"):
         conserva.explain(task, PAIR, "positive")
     with pytest.raises(conserva.Error, match=r"has 1 class\(es\)"):
         conserva.evaluate(task, [PAIR], ["exact"])
@@ -119,7 +122,7 @@ def test_what_else_is_refused(task: Similarity) -> None:
         conserva.evaluate(task, PAIR[0], ["exact"])
     with pytest.raises(conserva.Error, match=r"a-last.*one sequence"):
         conserva.explain(task, PAIR, method="a-last")
-    with pytest.raises(conserva.Error, match="gives no states of its tokens"):
+    with pytest.raises(conserva.Error, match="returns no last_hidden_state"):
         conserva.explain(Similarity(conserva.load().model, tokenizer()), PAIR)
     with pytest.raises(conserva.Error, match=r"not a torch\.nn\.Module"):
         Similarity("model", tokenizer())  # type: ignore[arg-type]

@@ -185,11 +185,11 @@ def test_sound_that_cannot_be_explained_is_refused(given: Any, message: str) -> 
 @pytest.mark.parametrize("content", [b"", b"no sound at all", b"RIFF\x04\x00\x00\x00WAVE", bytes(range(256)) * 9])
 def test_a_file_that_is_no_audio_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.wav").write_bytes(content)
-    with pytest.raises(conserva.Error, match=r"a.wav' is not audio that can be read .*: give a WAV file"):
+    with pytest.raises(conserva.Error, match=r"a.wav' cannot be read as audio .*: give a WAV file"):
         conserva.explain(speech(), tmp_path / "a.wav")
     with pytest.raises(conserva.Error, match="0 s long"):
         conserva.explain(speech(), written(tmp_path / "empty.wav", np.zeros(0)))
-    with pytest.raises(conserva.Error, match="is a folder: name a file"):
+    with pytest.raises(conserva.Error, match="is a folder: give a file"):
         conserva.explain(speech(), tmp_path)
 
 
@@ -199,13 +199,13 @@ def test_sound_that_is_too_long_may_be_cut() -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(conserva.Error, match="T5ForConditionalGeneration reads input_ids"):
+    with pytest.raises(conserva.Error, match="T5ForConditionalGeneration takes input_ids"):
         Speech(t5(), extractor(), byte_level())
-    with pytest.raises(conserva.Error, match="WhisperForConditionalGeneration reads input_features"):
+    with pytest.raises(conserva.Error, match="WhisperForConditionalGeneration takes input_features"):
         Seq2Seq(speech().network, byte_level())
     with pytest.raises(conserva.Error, match="BertForSequenceClassification is not an encoder-decoder"):
         Speech(bert(), extractor(), byte_level())
     with pytest.raises(conserva.Error, match="feature_extractor=NoneType"):
         Speech(speech().network, None, byte_level())
-    with pytest.raises(conserva.Error, match=r"makes 16 x 100 numbers, .* takes 8 x 100"):
+    with pytest.raises(conserva.Error, match=r"returns 16 x 100 features, .* takes 8 x 100"):
         Speech(speech().network, extractor(feature_size=16), byte_level())

@@ -130,7 +130,7 @@ def test_a_text_alone_is_asked_about_its_first_word_of_note(
 
 def test_a_text_without_such_a_word_says_how_to_choose() -> None:
     task = Tokens(Table({}, {0: "O", 1: "PER"}, 0).eval(), tokenizer(), "dull tagger")
-    with pytest.raises(conserva.Error, match=r"dull tagger calls every word of .*'a joy\.' 'O': .*\(text, word\)"):
+    with pytest.raises(conserva.Error, match=r"dull tagger labels every word of .*'a joy\.' as 'O': .*\(text, word\)"):
         task.encode("a joy.")
     assert task.encode(("a joy.", "joy")).read == 2
 
@@ -161,13 +161,13 @@ def test_bad_inputs_are_refused(task: Tokens, given: Any, says: str) -> None:
 def test_a_word_that_was_cut_off_is_refused(task: Tokens) -> None:
     long = "good " * 300 + "film"
     assert len(task.encode((long, 7), truncate=True)) == task.longest
-    with pytest.raises(conserva.Error, match="cut off with its end"):
+    with pytest.raises(conserva.Error, match="truncated with its end"):
         task.encode((long, "film"), truncate=True)
 
 
 def test_a_model_with_another_head_is_refused() -> None:
     other = Tokens(conserva.load().model, tokenizer())
-    with pytest.raises(conserva.Error, match="gives no scores at every token"):
+    with pytest.raises(conserva.Error, match="returns no logits at every token"):
         conserva.explain(other, (TEXT, "film"))
     with pytest.raises(conserva.Error, match=r"not a torch\.nn\.Module"):
         Tokens("model", tokenizer())  # type: ignore[arg-type]
@@ -201,6 +201,6 @@ def test_evaluation_and_audit_take_words(task: Tokens) -> None:
 
 
 def test_a_word_that_stands_twice_is_asked_for_by_its_number(task: Tokens) -> None:
-    with pytest.raises(conserva.Error, match=r"word='joy' stands 2 times .* that is meant, as 1 or 3"):
+    with pytest.raises(conserva.Error, match=r"word='joy' occurs 2 times .* give the number of one, such as 1 or 3"):
         conserva.explain(task, ("a joy of joy", "joy"))
     assert conserva.explain(task, ("a joy of joy", 3)).output

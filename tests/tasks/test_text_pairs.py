@@ -197,7 +197,7 @@ def test_other_tuples_are_refused(given: Any, listed: bool) -> None:
         (("a", ""), "in the pair .* is empty"),
         (("  ", "b"), "in the pair .* is empty"),
         (("a \udcff joy", "b"), "half a character"),
-        (("a", "[SEP]"), "both must have tokens"),
+        (("a", "[SEP]"), "both texts must have tokens"),
         (["a", ("b", "")], "is empty"),
         ([["a", "b"]], "takes a text, or a pair"),
     ],
@@ -291,7 +291,7 @@ def test_data_is_texts_or_pairs_with_labels(spelling: str) -> None:
         ([(3, 1)], "neither a text nor a pair of texts"),
         ([(PAIR, "yes")], "'yes' of row 1 is not one of the model's labels"),
         ([("a", "b", "c")], "its entries differ"),
-        (PAIR, "may be a pair or two texts"),
+        (PAIR, "is ambiguous, a pair or two texts"),
     ],
 )
 def test_data_that_may_mean_two_things_is_refused(data: Any, says: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from conserva import Error
-from conserva._util.journal import Journal, reading
+from conserva._util.journal import Journal, open_records
 
 SETTINGS = {"data": "reviews.csv", "methods": ["gi", "ah"], "seed": 0}
 RECORDS = [{"sample": i, "text": text} for i, text in enumerate(("a joy", "ü\u2028\x1b", "\ud800", "{}\n"))]
@@ -48,7 +48,7 @@ def found(path: Path) -> list[dict[str, Any]]:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the records of a journal that is opened to be read."""
-    with reading(path, "an evaluation") as records:
+    with open_records(path, "an evaluation") as records:
         return [record for _, record in records]
 
 
@@ -349,7 +349,7 @@ def test_a_disk_that_is_full_is_told_and_what_is_done_is_kept(written: Path) -> 
     before, limits = written.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
     try:
-        with pytest.raises(Error, match=r"File too large.* What was done so far is kept"):
+        with pytest.raises(Error, match=r"File too large.* The results so far are kept"):
             one.append({"sample": 4, "text": "x" * 100})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

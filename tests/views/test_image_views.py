@@ -180,9 +180,9 @@ def test_words_for_who_does_not_see_it() -> None:
 
 BAD = [
     ({"grid": [3, 3]}, r"has 3 x 3 patches, the explanation scores for 6"),
-    ({"image": "no base64!"}, "'cat.png' holds no image: it must be a PNG in base64"),
-    ({"image": base64.b64encode(b"no png").decode()}, "holds no image"),
-    ({"image": None}, "holds no image"),
+    ({"image": "no base64!"}, "'cat.png' is not an image: it must be a base64-encoded PNG"),
+    ({"image": base64.b64encode(b"no png").decode()}, "is not an image"),
+    ({"image": None}, "is not an image"),
     ({"kind": "film"}, "of the kind 'film': only 'molecule', 'superpixels', 'image' can be drawn"),
 ]
 

@@ -282,7 +282,7 @@ def test_circles_are_round() -> None:
         (replace(molecule(), picture={"kind": "molecule"}), "'smiles'"),
         (replace(image(), picture={"kind": "superpixels", "image": digit()}), "'regions'"),
         (replace(molecule(), picture={"kind": "molecule", "smiles": "CC"}), "2 atoms"),
-        (replace(molecule(), picture={"kind": "molecule", "smiles": "C("}), "no SMILES"),
+        (replace(molecule(), picture={"kind": "molecule", "smiles": "C("}), "not a valid SMILES"),
         (replace(image(), picture={**(image().picture or {}), "image": digit()[1:]}), "27 rows"),
         (replace(image(), picture={**(image().picture or {}), "regions": [[0] * 28] * 28}), "1 superpixels"),
         (replace(molecule(), picture=None), "no picture"),

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of models: text, files, journals, optional packages."""
+"""Helpers that do not depend on models: text, files, journals, optional packages."""

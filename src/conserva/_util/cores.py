@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The number of CPU cores available to this process."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def cores() -> int:
-    """Return the cores that the system allows this process, which may be fewer than the machine has."""
+    """Return the number of CPU cores this process may use, which can be smaller than `os.cpu_count()`."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Optional packages, asked for before the work that needs them begins."""
+"""Checks for optional packages, made before the work that needs them starts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EXTRAS = {
     "skimage": "graphs",
     "torch_geometric": "geometric",
 }
-"""Which extra of this package installs a module."""
+"""Module name -> the extra of this package that installs it."""
 
 
 def require(what: str, *modules: str) -> None:
-    """Raise unless all modules are installed; `what` needs them, as in "--png needs matplotlib"."""
+    """Raise an `Error` if a module is not installed; `what` is the feature that needs it, such as "--png"."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         extras = ",".join(sorted({EXTRAS[name] for name in missing}))

@@ -1,4 +1,4 @@
-"""The gates for files: those that come in are regular and not too large, those that go out are whole or not there."""
+"""Checked reads and atomic writes: input files are regular files of limited size, output files are never partial."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from ..errors import Error
 
 MEBIBYTE = 2**20
 LARGEST = 1024 * MEBIBYTE
-"""How large a file may be that is read as a whole."""
+"""The maximum size in bytes of a file that is read into memory."""
 
 LARGEST_SETTINGS = 64 * MEBIBYTE
-"""How large a file may be that describes something, as a model's configuration; a tokenizer has one of 30 MiB."""
+"""The maximum size in bytes of a configuration file; some tokenizer.json files have 30 MiB."""
 
 SPARE = 16 * MEBIBYTE
-"""How much space must be free on a disk before work begins whose results go there."""
+"""The free disk space in bytes that is required before a run that writes results starts."""
 
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return why the system refused a path, in a few words."""
+    """Return a short description of why the operating system rejected a path."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     if isinstance(error, UnicodeError):
         return "its name is not valid text"
-    return "its name holds a NUL character" if "null" in str(error) else str(error)
+    return "its name contains a NUL character" if "null" in str(error) else str(error)
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path with `~` replaced by the home folder, where there is one."""
+    """Return a path with `~` expanded; the path as it is if the home folder is unknown."""
     try:
         return Path(path).expanduser()
-    except RuntimeError:  # a user that does not exist
+    except RuntimeError:  # unknown user
         return Path(path)
 
 
 def exists(path: str | Path) -> bool:
-    """Return whether something is at a path; a path that the system refuses to look at holds nothing."""
+    """Return whether a path exists; False for a path that is not a valid file name."""
     try:
         return os.path.lexists(path)
     except ValueError:  # NUL or surrogates
@@ -53,39 +53,49 @@ def exists(path: str | Path) -> bool:
 
 
 def check_readable(path: str | Path, given: str, limit: int = LARGEST) -> Path:
-    """Return a path if a regular file is there that is not too large; otherwise raise, with what the user gave."""
+    """Check that a path is a readable regular file of at most `limit` bytes, and return it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    given
+        What error messages call the file: the argument or option as the user gave it.
+    limit
+        The maximum size in bytes.
+    """
     try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
-            raise Error(f"{given} is {kind}: name a file.")
-        if found.st_size > limit:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise Error(f"{given} is {kind}: give a file.")
+        if status.st_size > limit:
             raise Error(
-                f"{given} has {found.st_size / MEBIBYTE:,.0f} MiB, the limit is {limit / MEBIBYTE:,.0f} MiB: split it, "
-                "or name another."
+                f"{given} has {status.st_size / MEBIBYTE:,.0f} MiB, the limit is {limit / MEBIBYTE:,.0f} MiB: split "
+                "it, or give another file."
             )
         if not os.access(path, os.R_OK):
-            raise Error(f"{given} cannot be read: Permission denied. Name another.")
+            raise Error(f"{given} cannot be read: Permission denied. Give another file.")
     except (OSError, ValueError) as error:
-        raise Error(f"{given} cannot be read: {reason(error)}. Name another.") from None
+        raise Error(f"{given} cannot be read: {reason(error)}. Give another file.") from None
     return Path(path)
 
 
 def read_bytes(path: str | Path, given: str, limit: int = LARGEST) -> bytes:
-    """Return the content of a regular file that is not too large; otherwise raise, with what the user gave."""
+    """Return the content of a file, with the checks and parameters of `check_readable`."""
     path = check_readable(path, given, limit)
     try:
         with path.open("rb") as file:
-            content = file.read(limit + 1)  # some files of the system have no size
+            content = file.read(limit + 1)  # files in /proc report a size of 0
     except OSError as error:
-        raise Error(f"{given} cannot be read: {reason(error)}. Name another.") from None
+        raise Error(f"{given} cannot be read: {reason(error)}. Give another file.") from None
     if len(content) > limit:
-        raise Error(f"{given} is larger than {limit / MEBIBYTE:,.0f} MiB: split it, or name another.")
+        raise Error(f"{given} is larger than {limit / MEBIBYTE:,.0f} MiB: split it, or give another file.")
     return content
 
 
 def read_text(path: str | Path, given: str, limit: int = LARGEST) -> str:
-    """Return the content of a regular UTF-8 file that is not too large; a byte order mark is left out."""
+    """Return the text of a UTF-8 file without byte order mark; checks and parameters as in `check_readable`."""
     content = read_bytes(path, given, limit)
     try:
         return content.decode("utf-8-sig")
@@ -96,54 +106,54 @@ def read_text(path: str | Path, given: str, limit: int = LARGEST) -> str:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside a file; what is written there takes the file's place at the end, at once.
+    """Yield a temporary path in the same folder, and rename it to `path` on exit.
 
-    After an exception the file is as it was before. A device or a pipe is written to directly.
+    After an exception the file is unchanged. For a device or a pipe, the path itself is yielded.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target
         return
-    half = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{target.suffix[:16]}")
+    temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}{target.suffix[:16]}")
     try:
-        yield half
-        os.replace(half, target)
+        yield temporary
+        os.replace(temporary, target)
     finally:
-        half.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_files(folder: str | Path) -> Iterator[Path]:
-    """Yield a temporary folder in a folder; the files that are written there move up into the folder at the end.
+    """Yield a temporary subfolder, and move the files written there into `folder` on exit.
 
-    For libraries that write several files of their own choice. After an exception the folder is as it was before.
+    For libraries that choose the names of the files they write. After an exception the folder is unchanged.
     """
     target = Path(folder)
-    half = target / f".{os.getpid()}-{secrets.token_hex(4)}"
-    half.mkdir(parents=True)
+    temporary = target / f".{os.getpid()}-{secrets.token_hex(4)}"
+    temporary.mkdir(parents=True)
     try:
-        yield half
-        for path in sorted(half.rglob("*")):
-            place = target / path.relative_to(half)
+        yield temporary
+        for path in sorted(temporary.rglob("*")):
+            destination = target / path.relative_to(temporary)
             if path.is_dir():
-                place.mkdir(exist_ok=True)
+                destination.mkdir(exist_ok=True)
             else:
-                os.replace(path, place)
+                os.replace(path, destination)
     finally:
-        shutil.rmtree(half, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str, given: str | None = None) -> Path:
-    """Write a UTF-8 file, whole or not at all; an error repeats what the user gave."""
+    """Write a UTF-8 file atomically; `given` is what error messages call it."""
     return write_parts(path, [text], given)
 
 
 def write_parts(path: str | Path, parts: Iterable[str], given: str | None = None) -> Path:
-    """Write a UTF-8 file of many parts as they come, whole or not at all; an error repeats what the user gave."""
-    with ExitStack() as stack:  # what goes wrong while a part is made is not the file's fault
+    """Write a UTF-8 file atomically from an iterable of strings; `given` is what error messages call it."""
+    with ExitStack() as stack:  # errors raised by the iterable are not write errors, so `writing` must not see them
         with writing(path, given):
-            half = stack.enter_context(atomic_file(path))
-            file = stack.enter_context(half.open("w", encoding="utf-8", errors="backslashreplace"))
+            temporary = stack.enter_context(atomic_file(path))
+            file = stack.enter_context(temporary.open("w", encoding="utf-8", errors="backslashreplace"))
         for part in parts:
             with writing(path, given):
                 file.write(part)
@@ -154,7 +164,7 @@ def write_parts(path: str | Path, parts: Iterable[str], given: str | None = None
 
 @contextmanager
 def writing(path: str | Path, given: str | None = None) -> Iterator[None]:
-    """Raise an `Error` that names the file where the system refuses what is written inside."""
+    """Convert I/O errors raised in the block to an `Error` that names the file."""
     try:
         yield
     except Error:
@@ -162,55 +172,55 @@ def writing(path: str | Path, given: str | None = None) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) or (isinstance(error, ValueError) and "null" in str(error)):
             why = reason(error)
-        elif found := _OS_ERROR.search(str(error)):  # as safetensors says it
-            why = os.strerror(int(found[1]))
+        elif match := _OS_ERROR.search(str(error)):  # the format of safetensors' messages
+            why = os.strerror(int(match[1]))
         else:
             raise
-        said = f"path={str(path)!r}" if given is None else given
-        raise Error(f"{said} cannot be written: {why}. Name another, or make room for it.") from None
+        name = f"path={str(path)!r}" if given is None else given
+        raise Error(f"{name} cannot be written: {why}. Give another path, or free disk space.") from None
 
 
 def check_file(path: Path, given: str) -> None:
-    """Raise, with what the user gave, unless a file can be written there."""
-    # Permissions can keep a path from being looked at: os.path then says that nothing is there, Path's methods raise.
+    """Raise an `Error` unless a file can be written at a path; `given` is what the message calls it."""
+    # Without search permission os.path functions return False, whereas methods of Path raise.
     folder = path.parent
     _check_name(path, given)
     if os.path.isdir(path):
-        raise Error(f"{given} is a folder: name a file.")
+        raise Error(f"{given} is a folder: give a file.")
     if stat.S_ISFIFO(_mode(path)):
-        raise Error(f"{given} is a pipe: name a file.")  # to write to one waits for whatever reads it, perhaps forever
+        raise Error(f"{given} is a pipe: give a file.")  # opening a pipe blocks until another process reads it
     if not os.path.isdir(folder):
-        raise Error(f"{given}: there is no folder {str(folder)!r}. Make it first, or name another.")
+        raise Error(f"{given}: the folder {str(folder)!r} does not exist. Create it, or give another path.")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise Error(f"{given} may not be written: name a file in a folder of yours.")
+        raise Error(f"{given} is not writable: give a file in a folder you can write to.")
 
 
 def check_folder(path: Path, given: str, needed: int = SPARE) -> None:
-    """Raise, with what the user gave, unless a folder with so many free bytes is there, or can be made there."""
+    """Raise an `Error` unless a folder exists or can be created, with at least `needed` bytes of free disk space."""
     _check_name(path, given)
-    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
-    if not os.path.isdir(there):
-        raise Error(f"{given}: {str(there)!r} is not a folder. Name another.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise Error(f"{given}: {str(there)!r} may not be written to. Name a folder of yours.")
-    check_space(there, given, needed)
+    existing = next((folder for folder in (path, *path.parents) if os.path.lexists(folder)), path)
+    if not os.path.isdir(existing):
+        raise Error(f"{given}: {str(existing)!r} is not a folder. Give another.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise Error(f"{given}: {str(existing)!r} is not writable. Give a folder you can write to.")
+    check_space(existing, given, needed)
 
 
 def check_space(folder: str | Path, given: str, needed: int) -> None:
-    """Raise if a disk has less than so many bytes left, where the system tells."""
+    """Raise an `Error` if the disk of a folder has less than `needed` bytes free; do nothing if that is unknown."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
         return
     if free < needed:
         raise Error(
-            f"{given}: {free / MEBIBYTE:,.1f} MiB are free there, and about {needed / MEBIBYTE:,.0f} MiB are needed. "
-            "Make room, or name another folder."
+            f"{given}: {free / MEBIBYTE:,.1f} MiB of disk space are free, about {needed / MEBIBYTE:,.0f} MiB are "
+            "needed. Free disk space, or give another folder."
         )
 
 
 def _mode(path: Path) -> int:
-    """Return what kind of file is at a path, as the system tells it; 0 for none."""
+    """Return the `st_mode` of a path; 0 if it does not exist."""
     try:
         return os.stat(path).st_mode
     except OSError:
@@ -218,12 +228,12 @@ def _mode(path: Path) -> int:
 
 
 def _check_name(path: Path, given: str) -> None:
-    """Raise for a name that the system cannot take at all."""
+    """Raise an `Error` for a path that is not a valid file name."""
     try:
         os.lstat(path)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         if isinstance(error, (PermissionError, NotADirectoryError)):
-            return  # which the caller says in its own words
-        raise Error(f"{given} cannot be written: {reason(error)}. Name another.") from None
+            return  # the caller has its own messages for these
+        raise Error(f"{given} cannot be written: {reason(error)}. Give another path.") from None

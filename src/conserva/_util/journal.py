@@ -1,4 +1,4 @@
-"""What a run has done so far, on disk, so that it can go on where it was."""
+"""An append-only file of the results of a run, from which an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _SUM_LENGTH = len(_SUM % (b"0" * 16))
 class Journal:
     """An append-only file of JSON lines, each with a checksum, that one process at a time writes to.
 
-    The first line holds the settings of the run. A run with the same settings goes on with the lines that are there; a
-    run with others is refused, and told what differs. Lines whose checksum does not fit, because they were altered or
-    belong to another run, are ignored: what they told of is done again. A last line without an end, as a killed process
-    leaves it, is cut off.
+    The first line holds the settings of the run. A run with the same settings resumes from the existing lines; a run
+    with different settings raises an `Error` that lists the differences. Lines with a wrong checksum, because they were
+    modified or belong to another run, are ignored, so their results are computed again. An incomplete last line, as
+    left by a killed process, is truncated.
 
     Parameters
     ----------
     path
-        The file. Its folder is made if it is missing. None for a file without a name, which goes with the process.
+        The file. Missing parent folders are created. None for a temporary file, which is deleted with the process.
     settings
-        All that decides the numbers of the run, as JSON takes it.
+        Everything that the results of the run depend on; must be serialisable as JSON.
     what
-        What is run, for messages: "an evaluation".
+        What error messages call the run, such as "an evaluation".
     """
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any], what: str) -> None:
@@ -58,101 +58,101 @@ class Journal:
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise Error(f"{path} is not a regular file: choose another folder.")
-            _lock(self._file, path)  # before anything is read: another run may be writing its first line
+            _lock(self._file, path)  # before reading: another run may be writing its first line
             self._open(what)
         except BaseException:
             os.close(self._file)
             raise
 
     def _open(self, what: str) -> None:
-        """Check whose journal it is, and cut off half a line."""
-        found, end = None, 0
-        for place, line in _lines(self._file, 0):
+        """Compare the settings of an existing journal, and truncate an incomplete last line."""
+        header, end = None, 0
+        for offset, line in _lines(self._file, 0):
             is_torn = not line.endswith(b"\n")
-            if place == 0:
-                found = _verified(line, b"")
+            if offset == 0:
+                header = _verified(line, b"")
                 is_begun = is_torn and line.startswith(b'{"settings"'[: len(line)])
-                if not is_begun and (found is None or _SETTINGS not in found):
+                if not is_begun and (header is None or _SETTINGS not in header):
                     raise Error(
                         f"{self.path} is not a journal of {what}, or its first line is damaged: delete it, or choose "
                         "another folder."
                     )
-            end = place if is_torn else place + len(line)
-        if found is not None and (differences := list(_differences(found[_SETTINGS], self._settings))):
+            end = offset if is_torn else offset + len(line)
+        if header is not None and (differences := list(_differences(header[_SETTINGS], self._settings))):
             more = f", and {len(differences) - 8} more" if len(differences) > 8 else ""
             raise Error(
                 f"{self.path} belongs to another run of {what}. It differs in {'; '.join(differences[:8])}{more}. "
                 "Choose another folder, or delete the file."
             )
         os.ftruncate(self._file, end)
-        if found is None:
+        if header is None:
             self._write({_SETTINGS: self._settings}, b"")
 
     @property
     def records(self) -> Records:
-        """What was done so far."""
+        """The records written so far."""
         return Records(self._file, self._key, str(self.path))
 
     def append(self, record: Mapping[str, Any]) -> int:
-        """Write a record, and return its place. What the system has taken over outlives a kill of this process."""
+        """Write a record, and return its byte offset. The record survives a kill of this process."""
         return self._write(record, self._key)
 
     def _write(self, record: Mapping[str, Any], key: bytes) -> int:
         body = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
         line = body[:-1] + _SUM % _sum(body, key)
-        place = os.lseek(self._file, 0, os.SEEK_END)
+        offset = os.lseek(self._file, 0, os.SEEK_END)
         try:
             written = os.write(self._file, line)
             while written < len(line):
                 written += os.write(self._file, line[written:])
         except OSError as error:
             raise Error(
-                f"{self.path} cannot be written: {reason(error)}. What was done so far is kept: make room, and run the "
-                "same command again."
+                f"{self.path} cannot be written: {reason(error)}. The results so far are kept: free disk space, and "
+                "run the same command again."
             ) from None
-        return place
+        return offset
 
     def close(self) -> None:
-        """Close the file, which lets others write to it."""
+        """Close the file, which releases its lock."""
         os.close(self._file)
 
 
 class Records:
-    """The records of a journal whose checksum fits, each with its place in the file, by which it is found again."""
+    """The records of a journal with a correct checksum, as pairs of byte offset and record; `at` reads one again."""
 
     def __init__(self, file: int, key: bytes, path: str) -> None:
         self._file, self._key, self._path = file, key, path
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        for place, line in _lines(self._file, 0):
-            found = _verified(line, self._key) if place else None
-            if found is not None:
-                yield place, found
+        for offset, line in _lines(self._file, 0):
+            record = _verified(line, self._key) if offset else None
+            if record is not None:
+                yield offset, record
 
-    def at(self, place: int) -> dict[str, Any]:
-        """Return the record at a place."""
-        _, line = next(_lines(self._file, place), (place, b""))
-        found = _verified(line, self._key)
-        if found is None:
+    def at(self, offset: int) -> dict[str, Any]:
+        """Return the record at a byte offset."""
+        _, line = next(_lines(self._file, offset), (offset, b""))
+        record = _verified(line, self._key)
+        if record is None:
             raise Error(f"{self._path} was changed while it was in use: run the same command again.")
-        return found
+        return record
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[Records]:
-    """Open a journal of whatever settings to read its records."""
+def open_records(path: Path, what: str) -> Iterator[Records]:
+    """Open an existing journal for reading, whatever its settings."""
     check_readable(path, str(path), limit=2**50)
     with path.open("rb") as file:
-        found = _verified(file.readline(), b"")
-        if found is None or _SETTINGS not in found:
+        header = _verified(file.readline(), b"")
+        if header is None or _SETTINGS not in header:
             raise Error(f"{path} is not a journal of {what}, or its first line is damaged: delete it and run again.")
-        yield Records(file.fileno(), _key(found[_SETTINGS]), str(path))
+        yield Records(file.fileno(), _key(header[_SETTINGS]), str(path))
 
 
-def _lines(file: int, place: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file from a place on, each with its own place; the file may be written to meanwhile."""
+def _lines(file: int, offset: int) -> Iterator[tuple[int, bytes]]:
+    """Yield byte offset and content of the lines from an offset on; the file may grow in the meantime."""
     begun: list[bytes] = []
-    end = place
+    end = offset
     while True:
         os.lseek(file, end, os.SEEK_SET)
         part = os.read(file, _READ_AT_ONCE)
@@ -160,18 +160,18 @@ def _lines(file: int, place: int) -> Iterator[tuple[int, bytes]]:
         *whole, rest = part.split(b"\n")
         for line in whole:
             line = b"".join([*begun, line, b"\n"])
-            yield place, line
-            place += len(line)
+            yield offset, line
+            offset += len(line)
             begun = []
         begun.append(rest)
         if not part:
             if any(begun):
-                yield place, b"".join(begun)
+                yield offset, b"".join(begun)
             return
 
 
 def _key(settings: Any) -> bytes:
-    """Return what the checksums of a run's lines depend on, so that none can come from a run with other settings."""
+    """Return the key of the checksums of a run: lines of a run with other settings do not verify."""
     return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode()).digest()
 
 
@@ -180,19 +180,19 @@ def _sum(body: bytes, key: bytes) -> bytes:
 
 
 def _verified(line: bytes, key: bytes) -> dict[str, Any] | None:
-    """Return the record of a line if its checksum fits."""
+    """Return the record in a line if its checksum is correct, otherwise None."""
     body = line[:-_SUM_LENGTH] + b"}"
     if line != body[:-1] + _SUM % _sum(body, key):
         return None
     try:
-        found = json.loads(body)
+        record = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def _differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Yield the settings that differ, with both values, named by their path."""
+    """Yield a description of each setting that differs: its dotted name and both values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted({*before, *now}, key=str):
             yield from _differences(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
@@ -206,9 +206,9 @@ def _short(value: Any) -> str:
 
 
 def _lock(file: int, path: Path) -> None:
-    """Keep other processes away from a file for as long as it is open here.
+    """Lock a file exclusively for as long as it is open here.
 
-    A process that was killed keeps its files for some time, while the system frees its memory: hence the attempts.
+    A killed process holds its locks until the system has freed its memory, so locking is attempted several times.
     """
     try:
         import fcntl
@@ -222,4 +222,4 @@ def _lock(file: int, path: Path) -> None:
                 time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
         except OSError as error:
             raise Error(f"{path} cannot be locked: {reason(error)}. Choose a folder on another disk.") from None
-    raise Error(f"{path} is being written by another run: wait for it, or choose another folder.")
+    raise Error(f"{path} is being written by another run: wait until it ends, or choose another folder.")

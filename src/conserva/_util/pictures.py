@@ -1,4 +1,4 @@
-"""Pictures from files, opened by Pillow."""
+"""Reading pictures with Pillow."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What is read. Pillow knows more, of which some are programs: it gives PostScript to an interpreter."""
+"""The accepted formats. Pillow reads more, some of them unsafe: it runs PostScript in an interpreter."""
 
 LARGEST_PICTURE = 256 * MEBIBYTE
 
 MOST_PIXELS = 2**26
-"""How many pixels a picture may have that a result holds."""
+"""The maximum number of pixels of a picture in a result."""
 
 
 def opened(path: str | Path, given: str) -> Image:
-    """Return a picture whose pixels are not read yet; what Pillow raises about its content is the caller's to tell."""
+    """Open a picture without decoding its pixels; the caller handles what Pillow raises about the content."""
     import PIL.Image
 
     return PIL.Image.open(io.BytesIO(read_bytes(path, given, LARGEST_PICTURE)), formats=FORMATS)
 
 
-def decoded_png(held: str, given: str) -> Image:
-    """Return the picture that a result holds as a PNG in base64; `given` is what an error calls it."""
+def decoded_png(encoded: str, given: str) -> Image:
+    """Return the picture of a base64-encoded PNG; `given` is what error messages call it."""
     require(given, "PIL")
     import PIL.Image
 
     try:
-        file = PIL.Image.open(io.BytesIO(base64.b64decode(held, validate=True)), formats=["PNG"])
+        file = PIL.Image.open(io.BytesIO(base64.b64decode(encoded, validate=True)), formats=["PNG"])
         if file.width * file.height <= MOST_PIXELS:
             return file.convert("RGB")
-    except Exception:  # of a damaged file Pillow raises errors of many kinds
-        raise Error(f"{given} holds no image: it must be a PNG in base64.") from None
-    raise Error(f"{given} has {file.width} x {file.height} pixels: too many to draw.")
+    except Exception:  # Pillow raises many types of exceptions for damaged files
+        raise Error(f"{given} is not an image: it must be a base64-encoded PNG.") from None
+    raise Error(f"{given} has {file.width} x {file.height} pixels, the limit is {MOST_PIXELS:,} in all.")

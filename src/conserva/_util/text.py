@@ -1,4 +1,4 @@
-"""The gate for text that leaves: what a model, a file or a user wrote, made safe to display."""
+"""Escaping of untrusted text, from models, files and users, so that it is safe to display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 Shown = TypeVar("Shown")
 
 ERROR_LENGTH = 2000
-"""How many characters of an error message are shown."""
+"""The maximum number of characters of an error message."""
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters: C0, DEL, C1
@@ -21,34 +21,34 @@ _UNSAFE = re.compile(
     "\ufeff\ufff9-\ufffb"  # the byte order mark, which decoders swallow, and annotations, which leave the line
     "\ud800-\udfff\ufffe\uffff]"  # lone surrogates and noncharacters, which UTF-8 or XML do not allow
 )
-"""What acts on the text around it. What only looks like nothing stays: joiners make words and emoji, marks of direction
-belong to right-to-left text."""
+"""Characters that affect the text around them. Characters that are only invisible are not included: joiners are part of
+words and emoji, and direction marks are part of right-to-left text."""
 
 
 _SIGNS = {"\n": "↵", "\t": "⇥"}
 
 
 def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
-    r"""Return text in which nothing can act on a terminal, a page or an XML parser.
+    r"""Return text without characters that affect a terminal, an HTML page or an XML parser.
 
-    A line feed becomes "↵" and a tab "⇥". Other characters that act become escapes, as "\x1b" and "\u202e": there are
-    symbols for control characters, but few fonts have them.
+    A line feed becomes "↵" and a tab "⇥". Other such characters become escapes, for example "\x1b" and "\u202e":
+    Unicode has symbols for control characters, but few fonts include them.
 
     Parameters
     ----------
     text
-        Anything that a model, a file or a user wrote.
+        Text from a model, a file or a user.
     keep
-        Control characters that stay as they are, as "\n".
+        Control characters that are not replaced, such as "\n".
     limit
-        How many characters of the text are shown at most; longer text is cut in the middle.
+        The maximum number of characters; longer text is shortened in the middle.
     """
     if limit is not None and len(text) > limit:
         head = limit * 2 // 3
         text = f"{text[:head]} […] {text[len(text) - (limit - head) :]}"
-    if text.isprintable():  # which almost all text is
+    if text.isprintable():  # fast path, for almost all text
         return text
-    return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _shown(found[0]), text)
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in keep else _shown(match[0]), text)
 
 
 def _shown(character: str) -> str:
@@ -56,52 +56,52 @@ def _shown(character: str) -> str:
 
 
 def displayed(value: Shown, *, keep: str = "") -> Shown:
-    """Return a result with every string in it made printable: dataclasses, mappings and sequences are walked through.
+    """Return a result with `printable` applied to every string in its dataclasses, mappings and sequences.
 
-    Views call this first, so that nothing they draw can be hostile. What needs no change is returned as it is.
+    Views call this first, so that hostile text cannot reach what they draw. Unchanged objects are returned as they are.
     """
     return mapped(value, partial(printable, keep=keep))
 
 
 def mapped(value: Shown, change: Callable[[str], str]) -> Shown:
-    """Return a result with every string in it changed: dataclasses, mappings and sequences are walked through.
+    """Return a result with `change` applied to every string in its dataclasses, mappings and sequences.
 
-    What needs no change is returned as it is; sequences that are neither lists nor tuples become tuples.
+    Unchanged objects are returned as they are; changed sequences other than lists and named tuples become tuples.
     """
     return _mapped(value, change)  # type: ignore[no-any-return]
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if value is None or isinstance(value, (float, int, bytes, bytearray)):  # most of what results are made of
+    if value is None or isinstance(value, (float, int, bytes, bytearray)):  # most values in results
         return value
     if isinstance(value, str):
         new = change(value)
         return value if new == value else new
     if isinstance(value, Sequence):
-        items = [_mapped(one, change) for one in value]
+        items = [_mapped(item, change) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, Mapping):
-        pairs = [(_mapped(key, change), _mapped(one, change)) for key, one in value.items()]
-        same = all(key is k and one is o for (key, one), (k, o) in zip(pairs, value.items(), strict=True))
+        pairs = [(_mapped(key, change), _mapped(item, change)) for key, item in value.items()]
+        same = all(key is k and item is i for (key, item), (k, i) in zip(pairs, value.items(), strict=True))
         return value if same else dict(pairs)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         old = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        changed = {name: new for name, one in old.items() if (new := _mapped(one, change)) is not one}
+        changed = {name: new for name, item in old.items() if (new := _mapped(item, change)) is not item}
         return dataclasses.replace(value, **changed) if changed else value
     return value
 
 
 def to_json(value: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
-    """Return JSON that is safe to print: what `printable` would replace is escaped as JSON does it, so nothing is lost.
+    """Return JSON that is safe to print: characters that `printable` replaces are escaped, so no information is lost.
 
-    Numbers that JSON has no notation for, nan and inf, raise a `ValueError`.
+    nan and inf, which are not valid JSON, raise a `ValueError`.
     """
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent, allow_nan=False)
     if ascii_only:
         return text
-    # json.dumps has escaped C0 already: what is left of it is its own indentation.
-    return _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    # json.dumps has escaped line feeds in strings: those that are left belong to the indentation.
+    return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""The versions of Python and of packages, for provenance."""
+"""Versions of Python and of packages, as recorded in results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import platform
 from functools import cache
 from importlib import metadata
 
-_version = cache(metadata.version)  # which looks through all folders of installed packages
+_version = cache(metadata.version)  # cached: it searches all folders of installed packages
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of conserva, torch, transformers, of more packages, and of Python."""
+    """Return the versions of conserva, torch, transformers, the given packages, and Python."""
     names = ("conserva", "torch", "transformers", *packages)
     return {**{name: _version(name) for name in names}, "python": platform.python_version()}

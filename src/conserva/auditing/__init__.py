@@ -1,4 +1,4 @@
-"""The audit: where does relevance leak?"""
+"""Audits: which components of a model lose relevance."""
 
 from .result import Audit, Component, Head, Norm
 

@@ -1,4 +1,4 @@
-"""The context of an audit: every operation is watched for the relevance that it takes in and gives on."""
+"""The propagation context of an audit, which records the relevance that enters and leaves every operation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WATCHED = {
     **dict.fromkeys(("logsumexp", "log_softmax", "special_log_softmax"), "attention"),
     **dict.fromkeys(("std", "var", "norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm", "cdist"), "norm"),
 }
-"""Name of a call -> its kind, unless the rule that it meets says otherwise."""
+"""Name of a function -> the kind of its calls, unless a rule determines another."""
 
 _PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__", "div", "divide", "true_divide", "__truediv__")
 _SUMS = ("add", "__add__", "__radd__", "sub", "subtract", "__sub__", "rsub", "__rsub__")
@@ -56,7 +56,7 @@ _MATRIX_PRODUCTS = ("matmul", "__matmul__", "bmm", "mm", "mv", "dot", "einsum")
 
 @dataclass
 class Record:
-    """One call: what it is, and the relevance seen at both its ends, for each sample."""
+    """One call of an operation, with the relevance of each sample at its output and its inputs."""
 
     module: nn.Module | None
     function: str
@@ -66,30 +66,30 @@ class Record:
     entering: Tensor | None = None
     leaving: Tensor | None = None
     heads: dict[str, Tensor] = field(default_factory=dict)
-    """Relevance of each sample and head at the output and at every factor, where the call is attention."""
+    """For attention, the relevance of each sample and head, at "output" and at every input."""
     split: bool = False
-    """Whether a product of queries and keys went several ways, so that no one map tells what it gives on."""
+    """Whether a product of queries and keys is used more than once, so that it belongs to no single attention map."""
     inside: bool = False
-    """Whether it is a part of an attention, and not the product with the values that ends it."""
+    """Whether it is a part of an attention other than its last call, the product with the values."""
     scores: Record | None = None
-    """For the product of a map and its values: that of the queries and the keys."""
+    """For a product of an attention map with values: the record of the product of queries and keys."""
     covariance: Callable[[Tensor], Tensor] | None = None
-    """What Proposition 1 says about each head, given the gradient of its output."""
+    """Gradient of the output -> the covariance term of Proposition 1 for each head."""
 
     def enter(self, relevance: Tensor) -> None:
-        """Add relevance that reached the output."""
+        """Add relevance that enters at the output."""
         self.entering = relevance if self.entering is None else self.entering + relevance
 
     def leave(self, relevance: Tensor) -> None:
-        """Add relevance that went on to an input."""
+        """Add relevance that leaves at an input."""
         self.leaving = relevance if self.leaving is None else self.leaving + relevance
 
 
 class Auditor(Batched):
-    """A rule set at work, with every call that may lose relevance watched at both ends.
+    """A propagation context that records the relevance at the inputs and outputs of calls that can lose relevance.
 
-    Inputs of a call are given to it as aliases of their own, so that what flows back through this call alone is seen.
-    Calls that only move values, and sums of live tensors, lose nothing and are left alone.
+    Each recorded call gets views of its inputs, so that the gradients of this call alone are observed. Calls that only
+    rearrange values, and sums of tensors that depend on the input, conserve relevance and are not recorded.
     """
 
     def __init__(self, rules: RuleSet, books: Books, sources: Sources) -> None:
@@ -100,7 +100,7 @@ class Auditor(Batched):
         self._handles: list[RemovableHandle] = []
 
     def rule_for(self, kind: str, function: Callable[..., Any], path: str = "") -> Rule:
-        """Note which rule the call at work met."""
+        """Record the rule that applies to the current call."""
         rule = super().rule_for(kind, function, path)
         self._met.append((kind, rule.name))
         return rule
@@ -113,7 +113,7 @@ class Auditor(Batched):
         if name in ("__get__", "__set__"):
             return super().__torch_function__(func, types, args, kwargs)
         if name in _OUT_OF_PLACE and torch.is_grad_enabled() and live(args[0]) and _needs_watch(name, args[1:]):
-            self._keep_values(args)  # made beside, where it can be watched, and stored in its tensor's place
+            self._keep_values(args)  # computed out of place, where it can be recorded, then written to its tensor
             made = self.__torch_function__(_OUT_OF_PLACE[name], types, (args[0].clone(), *args[1:]), kwargs)
             heads.add_in_place(self.attributes, args)
             return overwrite(args[0], made)
@@ -155,12 +155,12 @@ class Auditor(Batched):
         self._hook(out, lambda grad: self._entered(record, value, grad, by_head))
         for i, alias in enumerate(aliases.made):
             own = self._held(alias)
-            place = f"input {i}" if by_head and alias.dim() == 4 and alias.shape[0] == out.shape[0] else ""
+            key = f"input {i}" if by_head and alias.dim() == 4 and alias.shape[0] == out.shape[0] else ""
 
-            def left(grad: Tensor, own: list[Tensor] = own, place: str = place) -> None:
-                if place:
-                    record.heads[place] = _dots(own[0], grad, 2)
-                    record.leave(record.heads[place].sum(1))
+            def left(grad: Tensor, own: list[Tensor] = own, key: str = key) -> None:
+                if key:
+                    record.heads[key] = _dots(own[0], grad, 2)
+                    record.leave(record.heads[key].sum(1))
                 else:
                     record.leave(self._by_sample(own[0], grad))
 
@@ -170,19 +170,19 @@ class Auditor(Batched):
         self._handles.append(x.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def let_go(self) -> None:
-        """Take all hooks off the graph, which they would keep alive: they know the books, which know the graph."""
+        """Remove all hooks from the graph: through them, graph and ledger would keep each other alive."""
         for handle in self._handles:
             handle.remove()
 
     def _held(self, x: Tensor) -> list[Tensor]:
-        """Return a holder of a tensor's value, which is copied before a call changes it in place."""
+        """Return a list with a tensor's value, which is copied before a call changes it in place."""
         holder = [x.detach()]
-        with contextlib.suppress(NotImplementedError):  # within vmap there is no memory to be seen
+        with contextlib.suppress(NotImplementedError):  # within vmap tensors have no storage
             self._holders.setdefault(x.untyped_storage().data_ptr(), []).append(holder)
         return holder
 
     def _keep_values(self, args: Sequence[Any]) -> None:
-        """Copy the values of watched tensors whose memory a call is about to change."""
+        """Copy the values of recorded tensors whose storage a call is about to change."""
         if args and isinstance(args[0], Tensor) and self._holders:
             for holder in self._holders.pop(args[0].untyped_storage().data_ptr(), []):
                 holder[0] = holder[0].clone()
@@ -209,7 +209,7 @@ class Auditor(Batched):
 
 
 class _Aliases:
-    """Other names for the live tensors among a call's arguments, and for what they are elementwise functions of."""
+    """Views of a call's arguments that depend on the input, and of the tensors they are elementwise functions of."""
 
     def __init__(self, context: Auditor) -> None:
         self._context = context
@@ -220,13 +220,13 @@ class _Aliases:
 
     @property
     def several(self) -> bool:
-        """Whether the call has more than one live argument."""
+        """Whether more than one argument of the call depends on the input."""
         return self._given > 1
 
     def put(self, x: Any) -> Any:
-        """Return an argument with its live tensors replaced."""
+        """Return an argument with the tensors that depend on the input replaced by views."""
         if isinstance(x, (tuple, list)):
-            replaced = [self.put(one) for one in x]
+            replaced = [self.put(item) for item in x]
             return replaced if isinstance(x, list) else tuple(replaced)
         if not live(x) or isinstance(x, nn.Parameter):
             return x
@@ -245,7 +245,7 @@ class _Aliases:
         return self._known[id(x)]
 
     def restore_trail(self, out: Tensor) -> None:
-        """Let the result be a function of the original again, and not of its alias."""
+        """Make the result an elementwise function of the original tensor again, instead of its view."""
         trail = out.__dict__.get("conserva_trail")
         if trail is not None and id(trail.source) in self._originals:
             original = self._originals[id(trail.source)]
@@ -253,10 +253,10 @@ class _Aliases:
 
 
 def _needs_watch(name: str, others: Sequence[Any]) -> bool:
-    """Tell whether a call in place on a live tensor may lose relevance: a sum with a constant, a product."""
+    """Return whether an in-place call can lose relevance: a sum with a constant, a product of two live tensors."""
     if _OUT_OF_PLACE[name] in (torch.add, torch.sub):
         return not all(map(live, others))
-    return all(live(one) for one in others if isinstance(one, Tensor))
+    return all(live(x) for x in others if isinstance(x, Tensor))
 
 
 def _works_in_place(name: str) -> bool:
@@ -264,25 +264,25 @@ def _works_in_place(name: str) -> bool:
 
 
 def _conserves(name: str, arguments: tuple[Any, ...]) -> bool:
-    """Tell whether a call loses nothing under any rule: it works in place, or is linear without a constant."""
+    """Return whether a call need not be recorded: it works in place, or is linear without a constant."""
     if _works_in_place(name):
-        return True  # an alias cannot be changed in its tensor's place; what these lose is booked or seen further up
-    flat = [one for x in arguments for one in (x if isinstance(x, (tuple, list)) else (x,))]
-    alive = [one for one in flat if live(one) and not isinstance(one, nn.Parameter)]
+        return True  # a view cannot be changed instead of its tensor; losses are in the ledger or recorded elsewhere
+    flat = [item for x in arguments for item in (x if isinstance(x, (tuple, list)) else (x,))]
+    alive = [x for x in flat if live(x) and not isinstance(x, nn.Parameter)]
     if not alive:
         return True
     if name in _SUMS or name in concat_and_fill.READERS:
-        return len(alive) == len([one for one in flat if isinstance(one, Tensor)]) > 1
+        return len(alive) == len([x for x in flat if isinstance(x, Tensor)]) > 1
     if name in _PRODUCTS or name in ("neg", "negative"):
         return len(alive) < 2
-    return name in _MATRIX_PRODUCTS and len(alive) < 2 and not any(isinstance(one, nn.Parameter) for one in flat)
+    return name in _MATRIX_PRODUCTS and len(alive) < 2 and not any(isinstance(x, nn.Parameter) for x in flat)
 
 
 def _dots(value: Tensor, grad: Tensor, axes: int) -> Tensor:
-    """Return the sum of x * dF/dx over all but the first axes, in one pass over both."""
+    """Return the sum of x * dF/dx over all but the first axes, without a product of the full size."""
     lead = grad.shape[:axes]
-    x, g = (in_float32(one).reshape(lead.numel(), 1, -1) for one in (value, grad))
-    found = torch.bmm(x, g.transpose(1, 2))
-    if not torch.isfinite(found).all():  # a mask's -inf times the gradient 0 is 0
-        found = torch.where(g == 0, torch.zeros_like(g), x * g).sum(-1)
-    return found.reshape(lead)
+    x, g = (in_float32(tensor).reshape(lead.numel(), 1, -1) for tensor in (value, grad))
+    sums = torch.bmm(x, g.transpose(1, 2))
+    if not torch.isfinite(sums).all():  # -inf of a mask times a gradient of 0 counts as 0
+        sums = torch.where(g == 0, torch.zeros_like(g), x * g).sum(-1)
+    return sums.reshape(lead)

@@ -1,4 +1,4 @@
-"""Can the explanations of this model be trusted? Checks to run on a new model before its scores are used."""
+"""Checks of whether the explanations of a model can be trusted, to run before its scores are used."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ..errors import Error, NotApplicable
 from .second_opinion import STEP, Opinion, verify
 
 LARGEST_COPY = 500_000_000
-"""Up to how many parameters a model is copied in float64 for the second opinion."""
+"""The maximum number of parameters of a model that is copied to float64 for the second opinion."""
 
 LIMITS = {torch.float64: 1e-3, torch.float32: 1e-2}
-"""Type -> the largest error of a second opinion that is put down to rounding. Models may cast inside."""
+"""Dtype -> the largest error of a second opinion that is attributed to rounding; models may use other dtypes inside."""
 
 LARGEST_GAP = 1e-3
-"""The largest gap under `exact`, relative to the output, that is put down to rounding."""
+"""The largest gap, relative to the output, that is attributed to rounding if the rules freeze all factors."""
 
 LARGEST_DIFFERENCE = 1e-3
-"""The largest difference between two attention implementations, relative to the largest score."""
+"""The largest accepted difference between two attention implementations, relative to the largest score."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Finding:
 
     check: str
     passed: bool | None
-    """None where the check does not apply."""
+    """None if the check does not apply."""
     figure: float | None
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the fields as a dictionary."""
         return asdict(self)
 
 
@@ -55,7 +55,7 @@ def examine(
     rules: str | RuleSet | Propagation = DEFAULT,
     trusted: tuple[str, ...] = (),
 ) -> list[Finding]:
-    """Check the explanations of a model on some inputs.
+    """Check the explanations of a model on given inputs.
 
     Parameters
     ----------
@@ -65,8 +65,7 @@ def examine(
     Returns
     -------
     list of Finding
-        One for each check: the graph, the ledger, the second opinion, and the model with another implementation of
-        its attention.
+        One for each check: the graph, the ledger, the second opinion, and another attention implementation.
     """
     rule_set = as_rule_set(rules)
     try:
@@ -90,14 +89,14 @@ def examine(
 def _second_opinion(model: nn.Module, inputs: Any, target: Any, rules: RuleSet, trusted: tuple[str, ...]) -> Finding:
     opinion, dtype = _verified(model, inputs, target, rules, trusted, STEP)
     limit = LIMITS.get(dtype, LIMITS[torch.float32])
-    if opinion.error > limit:  # a kink, as of a ReLU that is differentiated, is less likely within a smaller step
+    if opinion.error > limit:  # a smaller step is less likely to cross a kink, such as that of a ReLU
         opinion, dtype = _verified(model, inputs, target, rules, trusted, STEP / 10)
     passed = opinion.error <= limit and opinion.rebuilt <= limit
     text = (
         f"scaled inputs change the output as the scores predict, up to {opinion.error:.1e} of them"
         if passed
-        else f"scaled inputs change the output otherwise than the scores predict, by {opinion.error:.1e} of them: do "
-        "not use these scores"
+        else f"scaled inputs do not change the output as the scores predict, by {opinion.error:.1e} of them: do not "
+        "use these scores"
     )
     return Finding("second opinion", passed, opinion.error, f"{text} ({str(dtype).removeprefix('torch.')})")
 
@@ -105,11 +104,11 @@ def _second_opinion(model: nn.Module, inputs: Any, target: Any, rules: RuleSet, 
 def _verified(
     model: nn.Module, inputs: Any, target: Any, rules: RuleSet, trusted: tuple[str, ...], step: float
 ) -> tuple[Opinion, torch.dtype]:
-    """Return a second opinion in float64, if a copy of the model can be had that runs in it, else as the model is."""
+    """Return a second opinion in float64, or in the model's dtype if a float64 copy is too large or does not run."""
     count = sum(x.numel() for x in model.parameters())
     own = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
     if own != torch.float64 and count <= LARGEST_COPY:
-        with contextlib.suppress(Exception):  # kernels for experts, say, take no float64
+        with contextlib.suppress(Exception):  # some kernels, such as those of experts, do not support float64
             double = copy.deepcopy(model).double()
             return verify(double, _in_double(inputs), target, rules=rules, step=step, trusted=trusted), torch.float64
     return verify(model, inputs, target, rules=rules, step=step, trusted=trusted), own
@@ -126,7 +125,7 @@ def _in_double(inputs: Any) -> Any:
 def _other_attention(
     model: nn.Module, inputs: Any, target: Any, rules: RuleSet, trusted: tuple[str, ...], scores: Tensor
 ) -> Finding:
-    """Compare the scores with those of the same model whose attention is written in other calls."""
+    """Compare the scores with those of the same model with another attention implementation."""
     check = "other attention"
     with untouched(model), _switched(model) as other:
         if not other:
@@ -143,7 +142,7 @@ def _other_attention(
 
 @contextlib.contextmanager
 def _switched(model: nn.Module) -> Iterator[str]:
-    """Switch a Hugging Face model between eager and fused attention; yield which it is now, or nothing."""
+    """Switch a Hugging Face model between eager and SDPA attention; yield the new one, or "" if that is impossible."""
     before = getattr(getattr(model, "config", None), "_attn_implementation", None)
     switch: Any = getattr(model, "set_attn_implementation", None)
     other = {"sdpa": "eager", "eager": "sdpa"}.get(str(before), "")

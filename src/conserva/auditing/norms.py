@@ -1,4 +1,4 @@
-"""Norms, however they are written: the relevance of every place above and below, and Proposition 2 about it."""
+"""Norm layers of any class: relevance of every position at their output and input, and Proposition 2."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from ..engine.operations.tensors import in_float32, live
 
 @dataclass
 class NormRecord:
-    """One call of a norm: relevance of each place at its output and input, and the share that must leave."""
+    """One call of a norm: relevance of each position at its output and input, and the fraction that should leave."""
 
     module: nn.Module
     share: Tensor
-    """eps / (eps + Var) of each place: what the plain gradient lets through (Proposition 2)."""
+    """eps / (eps + Var) of each position, the fraction that leaves under the plain gradient (Proposition 2)."""
     entering: Tensor | None = None
-    """That of its bias left out."""
+    """Relevance at the output, without that of the bias."""
     leaving: Tensor | None = None
+    """Relevance at the input."""
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Tell whether a module is a norm over the features of each place: by its name and its epsilon."""
+    """Return whether a module is a norm over the features of each position, by its class name and its epsilon."""
     name = type(module).__name__
-    others = ("BatchNorm", "GroupNorm", "InstanceNorm")  # over places, or over both
-    return "Norm" in name and not any(one in name for one in others) and epsilon(module) is not None
+    others = ("BatchNorm", "GroupNorm", "InstanceNorm")  # these normalise over positions, or over both
+    return "Norm" in name and not any(other in name for other in others) and epsilon(module) is not None
 
 
 def epsilon(module: nn.Module) -> float | None:
@@ -42,28 +43,28 @@ def epsilon(module: nn.Module) -> float | None:
 
 
 @contextlib.contextmanager
-def watching(modules: Mapping[str, nn.Module], found: list[NormRecord]) -> Iterator[None]:
-    """Watch every norm of the model while it runs."""
+def watching(modules: Mapping[str, nn.Module], records: list[NormRecord]) -> Iterator[None]:
+    """Record the calls of all norms of a model in the block."""
     norms = [module for module in modules.values() if is_norm(module)]
-    before, after = _before(found), _after(found)
+    before, after = _before(records), _after(records)
     with hooked(before=[(norm, before) for norm in norms], after=[(norm, after) for norm in norms]):
         yield
 
 
-def _before(found: list[NormRecord]) -> Any:
+def _before(records: list[NormRecord]) -> Any:
     def enter(module: nn.Module, args: tuple[Any, ...]) -> Any:
         weight = getattr(module, "weight", None)
-        if not args or not live(args[0]) or any(map(live, args[1:])):  # one that is gated is more than a norm
+        if not args or not live(args[0]) or any(map(live, args[1:])):  # a gated norm is not covered by Proposition 2
             return None
         if isinstance(weight, Tensor) and weight.shape[-1:] != args[0].shape[-1:]:
             return None
-        alias = args[0].view_as(args[0])  # so that what flows back through this norm alone is seen
+        alias = args[0].view_as(args[0])  # a view, to observe the gradient of this norm alone
         value = in_float32(alias.detach())
         centred = isinstance(module, nn.LayerNorm) or isinstance(getattr(module, "bias", None), nn.Parameter)
         spread = value.var(-1, correction=0) if centred else value.square().mean(-1)
         eps = epsilon(module) or 0.0
         record = NormRecord(module, eps / (eps + spread))
-        found.append(record)
+        records.append(record)
 
         def left(grad: Tensor) -> None:
             record.leaving = (value * in_float32(grad)).sum(-1)
@@ -74,11 +75,11 @@ def _before(found: list[NormRecord]) -> Any:
     return enter
 
 
-def _after(found: list[NormRecord]) -> Any:
+def _after(records: list[NormRecord]) -> Any:
     def leave(module: nn.Module, args: Any, out: Any) -> None:
-        record = next((one for one in reversed(found) if one.module is module and one.entering is None), None)
+        record = next((each for each in reversed(records) if each.module is module and each.entering is None), None)
         if record is None or not live(out) or out.shape[:-1] != record.share.shape or out.shape != args[0].shape:
-            return  # a call that returns a scale alone is not a norm
+            return  # a call that returns only a scale is not a norm
         value, bias = in_float32(out.detach()), getattr(module, "bias", None)
 
         def entered(grad: Tensor) -> None:
@@ -92,5 +93,5 @@ def _after(found: list[NormRecord]) -> Any:
 
 @torch.no_grad()
 def by_sample(values: Tensor, samples: int) -> Tensor:
-    """Return the sum over the places of each sample."""
+    """Return the sum over the positions of each sample."""
     return values.reshape(samples, -1).sum(1)

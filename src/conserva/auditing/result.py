@@ -1,4 +1,4 @@
-"""The result of an audit: what every operation took in and gave on, and what the theory says about it."""
+"""The result of an audit: relevance that enters and leaves every operation, compared with theory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..results.schema import Count, uneven, unsummed
 
 @dataclass(frozen=True)
 class Component:
-    """One operation of one module: relevance that enters from the output's side, and leaves towards the inputs.
+    """One operation of one module, with the relevance that enters at its output and leaves at its inputs.
 
-    Means over samples. `entering = leaving + constants + leak`.
+    All are means over samples. `entering = leaving + constants + leak`.
     """
 
     module: str
@@ -25,28 +25,28 @@ class Component:
     kind: str
     """attention, norm, activation, product, linear, or other."""
     rule: str
-    """The rule it met, or nothing where it needs none."""
+    """The rule that applies to it; empty if it needs none."""
     entering: float
     leaving: float
     constants: float
-    """What biases, positions and other constants that join here take."""
+    """Relevance of biases, positions and other constants that enter the operation."""
     leak: float
-    """What is lost here, or, below 0, counted twice."""
+    """Relevance that is lost, or, if negative, counted twice."""
     size: float
-    """The mean of the leak's size over samples, which does not cancel: by this components are ranked."""
+    """The mean of |leak| over samples, by which components are ranked."""
 
     def _flaws(self) -> Iterator[str]:
         yield from unsummed("leak", (self.leaving, self.constants, self.leak), self.entering, "entering")
 
     @property
     def layer(self) -> str:
-        """The layer that the module is a part of, or the part of the model where it is in none."""
+        """The layer of the module, such as `encoder.layer.3`, or a part of the model if it is in no layer."""
         return layer_of(self.module)
 
 
 @dataclass(frozen=True)
 class Head:
-    """One attention head, against Proposition 1 of Ali et al. (2022), in the general form of its appendix."""
+    """One attention head, compared with Proposition 1 of Ali et al. (2022), in the general form of its appendix."""
 
     module: str
     head: int
@@ -55,29 +55,29 @@ class Head:
     values: float
     queries: float
     keys: float
-    """What leaves through each."""
+    """Relevance that leaves through each."""
     covariance: float
-    """What Proposition 1 says is counted twice: 2 sum_j Cov_j(scores, values) . dF/dy_j."""
+    """The relevance that is counted twice by Proposition 1: 2 sum_j Cov_j(scores, values) . dF/dy_j."""
 
     @property
     def broke(self) -> float:
-        """What was measured: more leaves than enters."""
+        """The measured relevance that leaves minus that which enters."""
         return self.values + self.queries + self.keys - self.entering
 
 
 @dataclass(frozen=True)
 class Norm:
-    """One norm, against Proposition 2 of Ali et al. (2022): what leaves is eps / (eps + Var) of what enters."""
+    """One norm layer, compared with Proposition 2 of Ali et al. (2022): eps / (eps + Var) of the relevance leaves."""
 
     module: str
     entering: float
-    """Relevance of its output, that of its bias left out."""
+    """Relevance of its output, without that of its bias."""
     leaving: float
     predicted: float
-    """What Proposition 2 says must leave under the plain gradient."""
+    """The relevance that leaves under the plain gradient by Proposition 2."""
     before: tuple[float, ...] = ()
     after: tuple[float, ...] = ()
-    """Relevance of each place of the first sample below and above the norm: figure 2 of the paper."""
+    """Relevance of each position of the first sample at the norm's input and output: figure 2 of the paper."""
 
     def _flaws(self) -> Iterator[str]:
         yield from uneven(self, "before", "after")
@@ -114,42 +114,42 @@ class Audit(Result):
     norms: tuple[Norm, ...]
     outputs: tuple[float, ...]
     sums: tuple[float, ...]
-    """For each sample the explained number and the sum of its inputs' relevance: figure 3 of the paper."""
+    """For each sample the explained output and the sum of the inputs' relevance: figure 3 of the paper."""
     gaps: tuple[float, ...]
     coverage: tuple[CoverageEntry, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def ranked(self) -> list[Component]:
-        """Return the components that break conservation, the largest first."""
-        broken = [one for one in self.components if one.size > 0]
-        return sorted(broken, key=lambda one: -one.size)
+        """Return the components that break conservation, in descending order of `size`."""
+        broken = [component for component in self.components if component.size > 0]
+        return sorted(broken, key=lambda component: -component.size)
 
     def layers(self) -> dict[str, tuple[float, float]]:
-        """Return for each layer, from the output down, what its constants take and what leaks."""
-        found: dict[str, tuple[float, float]] = {}
-        for one in reversed(self.components):
-            constants, leak = found.get(one.layer, (0.0, 0.0))
-            found[one.layer] = (constants + one.constants, leak + one.leak)
-        return found
+        """Return the relevance of constants and the leak of each layer, from the output to the inputs."""
+        sums: dict[str, tuple[float, float]] = {}
+        for component in reversed(self.components):
+            constants, leak = sums.get(component.layer, (0.0, 0.0))
+            sums[component.layer] = (constants + component.constants, leak + component.leak)
+        return sums
 
     def kinds(self) -> dict[str, float]:
-        """Return what leaks in each kind of operation."""
-        found: dict[str, float] = {}
-        for one in self.components:
-            found[one.kind] = found.get(one.kind, 0.0) + one.leak
-        return found
+        """Return the leak of each kind of operation."""
+        leaks: dict[str, float] = {}
+        for component in self.components:
+            leaks[component.kind] = leaks.get(component.kind, 0.0) + component.leak
+        return leaks
 
     def relative_gap(self) -> float:
-        """Return the largest gap of a sample, as a share of the largest output."""
-        scale = max((abs(one) for one in self.outputs), default=0.0)
-        return max((abs(one) for one in self.gaps), default=0.0) / (scale or 1.0)
+        """Return the largest |gap| of a sample, relative to the largest |output|."""
+        scale = max((abs(output) for output in self.outputs), default=0.0)
+        return max((abs(gap) for gap in self.gaps), default=0.0) / (scale or 1.0)
 
     def draw_norm(self, module: str, path: str | Path) -> None:
-        """Draw the relevance of each place before and after one norm: figure 2 of the paper."""
+        """Draw the relevance of each position before and after one norm: figure 2 of the paper."""
         self._renderers["norm"](self, module, path)
 
     def draw_scatter(self, path: str | Path) -> None:
-        """Draw the sum of the inputs' relevance against the output, a point for each sample: figure 3 of the paper."""
+        """Draw the sum of the inputs' relevance over the output, a point for each sample: figure 3 of the paper."""
         self._renderers["sums"](self, path)
 
     def _flaws(self) -> Iterator[str]:
@@ -160,6 +160,6 @@ class Audit(Result):
 
 
 def layer_of(module: str) -> str:
-    """Return the layer that a module's name tells, as `encoder.layer.3`; else its first two parts."""
+    """Return the layer in a module's name, such as `encoder.layer.3`; otherwise the first two parts of the name."""
     numbered = re.match(r"^(.*?\.\d+)(\.|$)", module)
     return numbered.group(1) if numbered else ".".join(module.split(".")[:2]) or "the model itself"

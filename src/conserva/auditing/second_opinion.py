@@ -1,10 +1,9 @@
-"""A second opinion on relevance scores: the model run again with its frozen factors held, and the inputs changed.
+"""A second opinion on relevance scores: finite differences of the model with its frozen factors held constant.
 
-The scores say by how much the output changes if an input is scaled: x_t (1 + h) changes it by h R_t, as long as every
-factor that the rules freeze keeps its value. Here that is measured, in forward passes alone, with no gradient and no
-book-keeping involved. Token ids are changed in the table of words: every row that stands for a token of the input is
-scaled, in whatever call it is looked up. So a look-up that was taken for a constant, or a constant that was taken for
-the input, shows.
+Relevance scores predict how the output changes when an input is scaled: replacing x_t by x_t (1 + h) changes it by
+h R_t, if every factor that the rules freeze keeps its value. This module measures that change with forward passes only,
+without gradients and without the ledger. For token ids, the embeddings of the input's tokens are scaled in every
+look-up, so that errors in the distinction of inputs and constants are detected.
 """
 
 from __future__ import annotations
@@ -32,33 +31,33 @@ from ..engine.untouched import untouched
 from ..errors import Error
 
 STEP = 0.01
-"""By which share the inputs are scaled, up and down, and by half of it: the error is of the fourth order."""
+"""The relative step of the central differences, which are taken with this step and with half of it (fourth order)."""
 
 DIRECTIONS = 3
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """What the scores predict, and what the model did."""
+    """The change of the output that the scores predict, and the measured one."""
 
     relevance: Relevance
     predicted: Tensor
-    """Directions x samples: how fast the output changes along each direction, by the scores."""
+    """Directions x samples: the directional derivative of the output according to the scores."""
     found: Tensor
-    """The same, measured."""
+    """Directions x samples: the measured directional derivative."""
     rebuilt: float
-    """How far the output made of the held factors is from the model's own, relative to its size."""
+    """The relative difference between the output computed with the held factors and the model's output."""
 
     @property
     def error(self) -> float:
-        """The largest difference between what was predicted and what was found, relative to the size of the scores."""
-        sizes = torch.stack([in_float32(one).double().square().sum() for one in self.relevance.values.values()])
+        """The largest difference between predicted and measured derivatives, relative to the norm of the scores."""
+        sizes = torch.stack([in_float32(x).double().square().sum() for x in self.relevance.values.values()])
         scale = torch.maximum(sizes.sum().sqrt().cpu(), self.found.abs().max())
         return float((self.predicted - self.found).abs().max() / scale) if scale > 0 else 0.0
 
 
 class _Scaled(TorchFunctionMode):
-    """Scales the rows of tables that stand for tokens of the input, in every look-up."""
+    """Scales the embeddings of the input's tokens in every look-up."""
 
     def __init__(self, tables: Mapping[int, Tensor], step: float) -> None:
         super().__init__()
@@ -68,34 +67,34 @@ class _Scaled(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        found = _look_up(func, args, kwargs or {})
-        if found is None or found[1].data_ptr() not in self._tables:
+        look_up = _look_up(func, args, kwargs or {})
+        if look_up is None or look_up[1].data_ptr() not in self._tables:
             return out
-        ids, table = found
+        ids, table = look_up
         signs = self._tables[table.data_ptr()].to(out.device)[ids.as_subclass(Tensor)]
         return out * (1 + self._step * signs.to(out.dtype)).unsqueeze(-1)
 
 
 class _LookUps(TorchFunctionMode):
-    """Notes the tables that ids equal to an input's are looked up in."""
+    """Records the tables in which the ids of an input are looked up."""
 
     def __init__(self, ids: list[Tensor]) -> None:
         super().__init__()
         self._ids = ids
         self.tables: dict[int, int] = {}
-        """Where a table lies -> how many rows it has."""
+        """Data pointer of a table -> its number of rows."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        found = _look_up(func, args, kwargs or {})
-        if found is not None and any(_same(found[0], one) for one in self._ids):
-            self.tables[found[1].data_ptr()] = found[1].shape[0]
+        look_up = _look_up(func, args, kwargs or {})
+        if look_up is not None and any(_same(look_up[0], ids) for ids in self._ids):
+            self.tables[look_up[1].data_ptr()] = look_up[1].shape[0]
         return func(*args, **(kwargs or {}))
 
 
 def _look_up(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Return the ids and the table of a look-up, and nothing for other calls."""
+    """Return the ids and the table of an embedding look-up; None for other calls."""
     name = getattr(func, "__name__", "").partition(".")[0]
     given: tuple[Any, ...] = ()
     if name == "embedding":
@@ -128,25 +127,25 @@ def verify(
     seed: int = 0,
     **how: Any,
 ) -> Opinion:
-    """Compare a model's relevance scores with what happens when the inputs are scaled and all else is held.
+    """Compare a model's relevance scores with the measured effect of scaling the inputs while frozen factors are held.
 
     Parameters
     ----------
     model, inputs, target, rules
-        As in `conserva.relevance`. In float64 the two agree to many digits; in float32 to about four.
+        As in `conserva.relevance`. In float64 both agree to many digits; in float32 to about four.
     directions
-        In how many random directions the inputs are changed, each with seven forward passes less three.
+        The number of random directions; each takes four forward passes.
     step
-        By which share the inputs are changed.
+        The relative step of the finite differences.
     seed
-        Of the random directions.
+        The seed of the random directions.
     how
-        More arguments of `conserva.relevance`: `batch_dim`, `trusted`.
+        Further arguments of `conserva.relevance`: `batch_dim`, `trusted`.
 
     Returns
     -------
     Opinion
-        What the scores predict, what was measured, and the `error` between them.
+        The changes that the scores predict, those that were measured, and the `error` between them.
 
     Examples
     --------
@@ -192,7 +191,7 @@ def _opinion(
     run(noting, call)
     rebuilt = run(noting, call)
     tables = {**noting.tables, **{address: size for address, size in word_tables(modules).items() if ids}}
-    predicted, found = [], []
+    predicted, measured = [], []
     for _ in range(directions):
         signs = _signs(model, ids, tables, generator)
         waves = {
@@ -208,50 +207,50 @@ def _opinion(
         def slope(h: float, at: Callable[[float], Tensor] = at) -> Tensor:
             return (at(h) - at(-h)) / (2 * h)
 
-        found.append((4 * slope(step / 2) - slope(step)) / 3)
+        measured.append((4 * slope(step / 2) - slope(step)) / 3)
         predicted.append(_predicted(result, ids, signs, waves, batch_dim))
     size = torch.maximum(result.output.abs().max(), torch.tensor(1e-30).to(result.output)).double().cpu()
     error = float((rebuilt - result.output.double().cpu()).abs().max() / size)
-    return Opinion(result, torch.stack(predicted), torch.stack(found), error)
+    return Opinion(result, torch.stack(predicted), torch.stack(measured), error)
 
 
 def _signs(
     model: nn.Module, ids: Mapping[str, Tensor], tables: Mapping[int, int], generator: torch.Generator
 ) -> Tensor:
-    """Return for each row of the tables 1 or -1 if it stands for a token of the input, and 0 otherwise.
+    """Return for each row of the tables 1 or -1 if it is the embedding of a token of the input, otherwise 0.
 
-    Tokens that models put in by themselves, such as the one that a decoder starts with, are left as they are.
+    Tokens that models insert themselves, such as a decoder's start token, have 0.
     """
     size = max([*tables.values(), 0])
     signs = torch.zeros(size, dtype=torch.float64)
     if not ids:
         return signs
     if not size:
-        raise Error("The input's ids are looked up in no table that a second opinion could change.")
-    there = torch.unique(torch.cat([x.reshape(-1).cpu().long() for x in ids.values()]))
-    there = there[(there >= 0) & (there < size)]
-    signs[there] = (torch.randint(0, 2, there.shape, generator=generator) * 2 - 1).double()
-    signs[[one for one in _special(model) if 0 <= one < size]] = 0
+        raise Error("The input's ids are not looked up in an embedding table, so a second opinion is not possible.")
+    tokens = torch.unique(torch.cat([x.reshape(-1).cpu().long() for x in ids.values()]))
+    tokens = tokens[(tokens >= 0) & (tokens < size)]
+    signs[tokens] = (torch.randint(0, 2, tokens.shape, generator=generator) * 2 - 1).double()
+    signs[[token for token in _special(model) if 0 <= token < size]] = 0
     return signs
 
 
 def _special(model: nn.Module) -> list[int]:
-    """Return the ids that a Hugging Face configuration names, in all its parts."""
-    found: list[int] = []
-    waiting = [getattr(model, "config", None), getattr(model, "generation_config", None)]
-    while waiting:
-        for name, value in getattr(waiting.pop(), "__dict__", {}).items():
+    """Return the token ids in a Hugging Face configuration, including nested configurations."""
+    special: list[int] = []
+    remaining = [getattr(model, "config", None), getattr(model, "generation_config", None)]
+    while remaining:
+        for name, value in getattr(remaining.pop(), "__dict__", {}).items():
             if hasattr(value, "to_dict"):
-                waiting.append(value)
+                remaining.append(value)
             elif name.endswith(("token_id", "token_ids", "token_index")):
-                found += [one for one in (value if isinstance(value, list) else [value]) if type(one) is int]
-    return found
+                special += [token for token in (value if isinstance(value, list) else [value]) if type(token) is int]
+    return special
 
 
 def _predicted(
     result: Relevance, ids: Mapping[str, Tensor], signs: Tensor, waves: Mapping[str, Tensor], batch_dim: int
 ) -> Tensor:
-    """Return by the scores how fast the output of each sample changes."""
+    """Return the directional derivative of each sample's output according to the scores."""
     total = torch.zeros(len(result.output), dtype=torch.float64)
     for name in result.inputs:
         if name in ids:

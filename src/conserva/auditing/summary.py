@@ -1,4 +1,4 @@
-"""From what was seen at every call to components, heads and norms."""
+"""Summary of the records of all calls: components, attention heads and norms."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .result import Component, Head, Norm
 
 @dataclass(frozen=True)
 class Measured:
-    """One forward and one backward pass under watch."""
+    """The records of one forward and one backward pass."""
 
     output: Tensor
     ledger: Ledger[Tensor]
     records: Sequence[Record]
     constants: Sequence[Tensor]
-    """For each record what its constants took."""
+    """For each record the relevance of its constants."""
     rest: Mapping[nn.Module | None, Tensor]
-    """Constants that joined where no call was watched, by module."""
+    """Module -> relevance of constants that belong to no recorded call."""
     norms: Sequence[NormRecord]
     coverage: Sequence[CoverageEntry]
     scale: float
@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass
 class _Sum:
-    """The calls that make up one component."""
+    """The sums over the calls of one component."""
 
     function: str
     kind: str
@@ -47,15 +47,15 @@ class _Sum:
 def summarise(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tuple[Component, ...]:
     """Return the components of all samples, in the order of the forward pass."""
     names = {module: name for name, module in modules.items()}
-    found: dict[tuple[str, str, str], list[_Sum]] = {}
+    by_key: dict[tuple[str, str, str], list[_Sum]] = {}
     for part in parts:
-        for key, one in _components(part, names).items():
-            found.setdefault(key, []).append(one)
+        for key, component in _components(part, names).items():
+            by_key.setdefault(key, []).append(component)
     samples = sum(len(part.output) for part in parts)
     components = []
-    for (module, _, _), sums in found.items():
+    for (module, _, _), sums in by_key.items():
         entering, constants, leak = (
-            torch.cat([getattr(one, name) for one in sums]) for name in ("entering", "constants", "leak")
+            torch.cat([getattr(part_sum, name) for part_sum in sums]) for name in ("entering", "constants", "leak")
         )
         components.append(
             Component(
@@ -74,13 +74,13 @@ def summarise(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tu
 
 
 def _components(part: Measured, names: Mapping[nn.Module, str]) -> dict[tuple[str, str, str], _Sum]:
-    """Return the calls of one pass as components: the calls of an attention, or of a norm written out, are one."""
-    found: dict[tuple[str, str, str], _Sum] = {}
+    """Return the components of one pass; the calls of an attention, or of a norm, are a single component."""
+    sums: dict[tuple[str, str, str], _Sum] = {}
     zero = torch.zeros_like(part.output)
-    norms = {id(one.module) for one in part.norms if one.entering is not None}
+    norms = {id(norm.module) for norm in part.norms if norm.entering is not None}
     for record, constants in zip(part.records, part.constants, strict=True):
         if record.entering is None and record.leaving is None:
-            continue  # no relevance came here
+            continue  # no relevance passes through this call
         entering = zero if record.entering is None else record.entering.to(zero) / part.scale
         leaving = zero if record.leaving is None else record.leaving.to(zero) / part.scale
         leak = entering - leaving - constants
@@ -90,34 +90,36 @@ def _components(part: Measured, names: Mapping[nn.Module, str]) -> dict[tuple[st
         elif kind == "attention" or any(entry.cancelled for entry in record.entries):
             function, kind = "attention", "attention"  # a mask or a position bias inside a softmax is a part of it
         if record.inside or kind == "norm" or (kind == "attention" and record.kind != "attention"):
-            entering = zero  # what enters the whole is what enters its last call
+            entering = zero  # only the last call of a component counts
         name = names.get(module, "") if module is not None else ""
-        one = found.setdefault((name, kind, function), _Sum(function, kind, record.rule, zero, zero, zero))
-        one.entering, one.constants, one.leak = one.entering + entering, one.constants + constants, one.leak + leak
+        total = sums.setdefault((name, kind, function), _Sum(function, kind, record.rule, zero, zero, zero))
+        total.entering = total.entering + entering
+        total.constants = total.constants + constants
+        total.leak = total.leak + leak
     for norm in part.norms:
         key = (names.get(norm.module, ""), "norm", type(norm.module).__name__)
-        if key in found and norm.entering is not None:
-            found[key].entering = found[key].entering + by_sample(norm.entering.to(zero), len(zero)) / part.scale
-    for (_, kind, _), one in found.items():
+        if key in sums and norm.entering is not None:
+            sums[key].entering = sums[key].entering + by_sample(norm.entering.to(zero), len(zero)) / part.scale
+    for (_, kind, _), total in sums.items():
         if kind == "norm":
-            one.entering = one.entering + one.constants  # a norm's own record leaves its bias out
+            total.entering = total.entering + total.constants  # the record of a norm does not include its bias
     for module, constants in part.rest.items():
         name = names.get(module, "") if module is not None else ""
-        found[name, "other", "constants"] = _Sum("constants", "other", "", constants, constants, zero)
-    _close(part, found, zero)
-    return found
+        sums[name, "other", "constants"] = _Sum("constants", "other", "", constants, constants, zero)
+    _add_unrecorded(part, sums, zero)
+    return sums
 
 
-def _close(part: Measured, found: dict[tuple[str, str, str], _Sum], zero: Tensor) -> None:
-    """Close the books: what no component accounts for is one of its own."""
-    rest = part.ledger.gap - sum((one.leak for one in found.values()), zero)
-    largest = max(float(one.abs().max()) for one in (part.output, *(c.entering for c in found.values())))
+def _add_unrecorded(part: Measured, sums: dict[tuple[str, str, str], _Sum], zero: Tensor) -> None:
+    """Add the part of the gap that no component accounts for as a component, so that leaks sum to the gap."""
+    rest = part.ledger.gap - sum((total.leak for total in sums.values()), zero)
+    largest = max(float(x.abs().max()) for x in (part.output, *(total.entering for total in sums.values())))
     if float(rest.abs().max()) > 1e-4 * largest:  # less is rounding
-        found["", "other", "not watched"] = _Sum("not watched", "other", "", rest, zero, rest)
+        sums["", "other", "not watched"] = _Sum("not watched", "other", "", rest, zero, rest)
 
 
 def heads_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tuple[Head, ...]:
-    """Return the heads whose scores were followed, as means over samples."""
+    """Return the attention heads whose scores could be traced, as means over samples."""
     names = {module: name for name, module in modules.items()}
     sums: dict[tuple[str, int], list[Tensor]] = {}
     for part in parts:
@@ -127,13 +129,13 @@ def heads_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured]) -> tup
                 sums.setdefault(key, []).append(values / part.scale)
     samples = sum(len(part.output) for part in parts)
     return tuple(
-        Head(module, head, *(torch.stack([one.sum(-1) for one in found]).sum(0) / samples).tolist())
-        for (module, head), found in sums.items()
+        Head(module, head, *(torch.stack([values.sum(-1) for values in calls]).sum(0) / samples).tolist())
+        for (module, head), calls in sums.items()
     )
 
 
 def _of_heads(record: Record) -> list[Tensor]:
-    """Return for each head what enters, what leaves by values, queries and keys, and the covariance: 5 x samples."""
+    """Return for each head entering relevance, that of values, queries and keys, and the covariance, 5 x samples."""
     if record.covariance is None or "covariance" not in record.heads or (record.scores and record.scores.split):
         return []
     scores = record.heads if record.scores is None else record.scores.heads
@@ -143,32 +145,32 @@ def _of_heads(record: Record) -> list[Tensor]:
         return []
     groups = min(values.shape[1], keys.shape[1], queries.shape[1])  # grouped heads share keys and values
     each = [record.heads["output"], values, queries, keys, record.heads["covariance"]]
-    shared = torch.stack([one.unflatten(1, (groups, -1)).sum(2) for one in each])  # type: ignore[no-untyped-call]
+    shared = torch.stack([x.unflatten(1, (groups, -1)).sum(2) for x in each])  # type: ignore[no-untyped-call]
     return list(shared.permute(2, 0, 1))
 
 
 def norms_of(modules: Mapping[str, nn.Module], parts: Sequence[Measured], rules: RuleSet) -> tuple[Norm, ...]:
-    """Return the norms that relevance came through, as means over samples."""
+    """Return the norms that relevance passes through, as means over samples."""
     names = {module: name for name, module in modules.items()}
-    found: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
+    by_name: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {}
     shown: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {}
     for part in parts:
         count = len(part.output)
-        for one in part.norms:
-            if one.entering is None or one.leaving is None:
+        for norm in part.norms:
+            if norm.entering is None or norm.leaving is None:
                 continue
-            share = one.share if rules.norm.differentiates else torch.ones_like(one.share)
-            name = names.get(one.module, "")
-            three = (one.entering, one.leaving, one.entering * share)
+            share = norm.share if rules.norm.differentiates else torch.ones_like(norm.share)
+            name = names.get(norm.module, "")
+            three = (norm.entering, norm.leaving, norm.entering * share)
             entering, leaving, predicted = (by_sample(x / part.scale, count) for x in three)
-            found.setdefault(name, []).append((entering, leaving, predicted))
-            first = (x.reshape(count, -1)[0] / part.scale for x in (one.leaving, one.entering))
+            by_name.setdefault(name, []).append((entering, leaving, predicted))
+            first = (x.reshape(count, -1)[0] / part.scale for x in (norm.leaving, norm.entering))
             before, after = (tuple(x.tolist()) for x in first)
             shown.setdefault(name, (before, after))
     samples = sum(len(part.output) for part in parts)
     results = []
-    for name, calls in found.items():
-        means = [sum(float(one[i].sum()) for one in calls) / samples for i in range(3)]
+    for name, calls in by_name.items():
+        means = [sum(float(call[i].sum()) for call in calls) / samples for i in range(3)]
         before, after = shown[name]
         results.append(Norm(name, means[0], means[1], means[2], before, after))
     return tuple(results)

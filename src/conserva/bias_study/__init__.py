@@ -1,4 +1,4 @@
-"""Which words move a model: the relevance that falls on groups of words in a corpus (Ali et al. 2022, section 6.4)."""
+"""Bias studies: the relevance of groups of words in a corpus (Ali et al. 2022, section 6.4)."""
 
 from .result import BiasStudy
 

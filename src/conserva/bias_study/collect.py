@@ -1,7 +1,6 @@
-"""From a corpus to mentions: texts are read one by one, and those with mentions explained some at a time.
+"""Collection of mentions from a corpus: texts are read one by one, and texts with mentions are explained in batches.
 
-What is kept is what the study is about: the mentions, and the texts that hold them. All other texts are counted and
-forgotten, so that a corpus of any length can be read.
+Only mentions and the texts that contain them are kept in memory, so that a corpus of any size can be read.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from .mentions import Finder, Found
 from .result import Mention
 
 NAME = "mentions.jsonl"
-"""The journal of a study."""
+"""The file name of a study's journal."""
 
 AT_ONCE = 256
-"""How many texts are explained together, those of equal length side by side, and written down at once."""
+"""The number of texts with mentions that are explained, and written to the journal, at a time."""
 
-_SAY_EVERY = 1000
+_REPORT_EVERY = 1000
 
 
 @dataclass(frozen=True)
@@ -42,27 +41,27 @@ class Corpus:
     texts: Iterable[tuple[str, int | None]]
     """The label is 1 for the first class of the contrast, 0 for the second, None for neither or unknown."""
     count: int | None
-    """How many there are, if that is known."""
+    """The number of texts, if known."""
     source: str
 
 
 @dataclass
 class Collected:
-    """What was found so far."""
+    """The mentions collected so far."""
 
     texts: int = 0
     mentions: list[Mention] = field(default_factory=list)
     sentences: dict[int, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     beyond: int = 0
-    """How many mentions stand where texts were cut."""
+    """The number of mentions in truncated parts of texts."""
     hash: str = ""
-    """Of all texts that were read."""
+    """A hash of all texts read so far."""
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Add what a line of the journal says."""
+        """Add a record of the journal."""
         self.texts, self.hash = line["texts"], line["hash"]
-        self.mentions += [Mention(**one) for one in line["mentions"]]
+        self.mentions += [Mention(**mention) for mention in line["mentions"]]
         self.sentences.update((int(number), text) for number, text in line["sentences"].items())
         self.left_out.update(line["left_out"])
         self.beyond += line["beyond"]
@@ -70,16 +69,16 @@ class Collected:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A text that is to be explained."""
+    """A text with mentions that is not explained yet."""
 
     number: int
     text: str
     label: int | None
-    found: Sequence[Found]
+    mentions: Sequence[Found]
 
 
 class Collector:
-    """Finds mentions, explains their texts, and keeps a journal of it."""
+    """Finds mentions, explains their texts, and writes the results to a journal."""
 
     def __init__(
         self,
@@ -101,13 +100,13 @@ class Collector:
         settings: Mapping[str, Any],
         progress: Callable[[int, int], None] | None = None,
     ) -> Collected:
-        """Return all mentions of a corpus; with a folder a run that was stopped there goes on where it was."""
+        """Return all mentions of a corpus; with a folder, an interrupted run is resumed."""
         done = Collected()
         journal = None if folder is None else Journal(folder / NAME, settings, "a bias study")
         try:
             if journal is not None:
-                # Where a record is missing, the texts from there on are explained again: some may be there already.
-                known = {found["after"]: found for _, found in journal.records}
+                # From the first missing record on, texts are explained again, even if later records exist.
+                known = {record["after"]: record for _, record in journal.records}
                 while done.texts in known:
                     done.take(known[done.texts])
             with recorder_of(self.task.model) as recorder:
@@ -130,16 +129,16 @@ class Collector:
         waiting: list[_Waiting] = []
         left_out: Counter[str] = Counter()
         number = 0
-        for one in islice(texts, done.texts):
-            read.update(_bytes(one))
+        for row in islice(texts, done.texts):
+            read.update(_bytes(row))
             number += 1
         if done.texts and (number, read.hexdigest()[:16]) != (done.texts, done.hash):
             raise Error(
-                f"{corpus.source} has other texts than the run before, which read {done.texts} in the same folder: "
+                f"{corpus.source} differs from the previous run in the same folder, in its first {done.texts} texts: "
                 "choose another folder, or give the same texts."
             )
 
-        def write_down() -> None:
+        def flush() -> None:
             line = {
                 "after": done.texts,
                 "texts": number,
@@ -153,91 +152,93 @@ class Collector:
             waiting.clear()
             left_out.clear()
 
-        def say() -> None:
+        def report() -> None:
             if progress is not None:
                 progress(number, number if corpus.count is None else corpus.count)
 
-        for one in texts:
-            read.update(_bytes(one))
+        for row in texts:
+            read.update(_bytes(row))
             number += 1
-            text, label = one
-            found, not_counted = self.finder.find(text)
+            text, label = row
+            mentions, not_counted = self.finder.find(text)
             left_out.update(not_counted)
-            if found:
-                waiting.append(_Waiting(number - 1, text, label, found))
+            if mentions:
+                waiting.append(_Waiting(number - 1, text, label, mentions))
             if len(waiting) == AT_ONCE:
-                write_down()
-                say()
-            elif number % _SAY_EVERY == 0:
-                say()
+                flush()
+                report()
+            elif number % _REPORT_EVERY == 0:
+                report()
         if number > done.texts:
-            write_down()
-        say()
+            flush()
+        report()
 
     def _explain(self, waiting: Sequence[_Waiting], recorder: Recorder | None) -> dict[str, Any]:
-        """Return the mentions of some texts with their relevance, ready to be written down."""
-        encoded = [self._encoded(one) for one in waiting]
-        texts = [one.text for one in waiting]
+        """Return the mentions of texts with their relevance, as a record of the journal."""
+        encoded = [self._encoded(each) for each in waiting]
+        texts = [each.text for each in waiting]
         explained = explain_with(recorder, self.task, texts, self.target, self.method, self.truncate, self.batch_tokens)
         assert isinstance(explained, list)
         mentions: list[Mention] = []
         beyond = 0
-        for one, tokens, why in zip(waiting, encoded, explained, strict=True):
-            if not all(map(math.isfinite, (*why.scores, why.output))):
-                raise Error(f"Text {one.number + 1} ({one.text[:40]!r}): {self.method.name} gives nan or inf.")
-            there = [found for found in one.found if found.end <= _reach(tokens)]
-            beyond += len(one.found) - len(there)
-            mentions += _mentions(one, there, tokens, why)
+        for each, tokens, explanation in zip(waiting, encoded, explained, strict=True):
+            if not all(map(math.isfinite, (*explanation.scores, explanation.output))):
+                raise Error(f"Text {each.number + 1} ({each.text[:40]!r}): {self.method.name} gives nan or inf.")
+            inside = [mention for mention in each.mentions if mention.end <= _end_of(tokens)]
+            beyond += len(each.mentions) - len(inside)
+            mentions += _mentions(each, inside, tokens, explanation)
         kept = {mention.text for mention in mentions}
         return {
             "mentions": [asdict(mention) for mention in mentions],
-            "sentences": {str(one.number): one.text for one in waiting if one.number in kept},
+            "sentences": {str(each.number): each.text for each in waiting if each.number in kept},
             "beyond": beyond,
         }
 
-    def _encoded(self, one: _Waiting) -> EncodedText:
+    def _encoded(self, waiting: _Waiting) -> EncodedText:
         try:
-            found = self.task.encode(one.text, truncate=self.truncate)
+            encoded = self.task.encode(waiting.text, truncate=self.truncate)
         except Error as error:
-            raise Error(f"Text {one.number + 1}: {error}") from None
-        if all(span is None for span in found.spans):
+            raise Error(f"Text {waiting.number + 1}: {error}") from None
+        if all(span is None for span in encoded.spans):
             raise Error(
-                f"The tokenizer of {self.task.name} does not tell which characters its tokens stand for, so mentions "
-                "cannot be found among them: load a fast tokenizer."
+                f"The tokenizer of {self.task.name} does not return offsets of its tokens, which mentions need: load a "
+                "fast tokenizer."
             )
-        return found
+        return encoded
 
 
-def _bytes(one: tuple[str, int | None]) -> bytes:
-    return f"{len(one[0])} {one[1]} {one[0]}\n".encode()
+def _bytes(row: tuple[str, int | None]) -> bytes:
+    return f"{len(row[0])} {row[1]} {row[0]}\n".encode()
 
 
-def _reach(tokens: EncodedText) -> int:
-    """Return where the last token ends: a text that was cut goes on after it."""
+def _end_of(tokens: EncodedText) -> int:
+    """Return the end character of the last token, after which a text is truncated."""
     return max(span[1] for span in tokens.spans if span is not None)
 
 
-def _mentions(one: _Waiting, there: Sequence[Found], tokens: EncodedText, why: Explanation) -> list[Mention]:
-    """Return the mentions of a text with the relevance of their tokens, and its share among all words."""
-    whole = sum(map(abs, why.merged().visible().scores))
+def _mentions(
+    waiting: _Waiting, inside: Sequence[Found], tokens: EncodedText, explanation: Explanation
+) -> list[Mention]:
+    """Return the mentions of a text with the relevance of their tokens, and its fraction of all words' |relevance|."""
+    total = sum(map(abs, explanation.merged().visible().scores))
     mentions = []
-    for found in there:
+    for mention in inside:
         relevance = sum(
             score
-            for score, span in zip(why.scores, tokens.spans, strict=True)
-            if span is not None and span[0] < found.end and found.start < span[1]
+            for score, span in zip(explanation.scores, tokens.spans, strict=True)
+            if span is not None and span[0] < mention.end and mention.start < span[1]
         )
         mentions.append(
             Mention(
-                text=one.number,
-                start=found.start,
-                end=found.end,
-                entity=found.entity,
-                group=found.group,
+                text=waiting.number,
+                start=mention.start,
+                end=mention.end,
+                entity=mention.entity,
+                group=mention.group,
                 relevance=relevance,
-                share=abs(relevance) / whole if whole else 0.0,
-                output=why.output,
-                label=one.label,
+                share=abs(relevance) / total if total else 0.0,
+                output=explanation.output,
+                label=waiting.label,
             )
         )
     return mentions

@@ -1,4 +1,4 @@
-"""Groups of words: read from lists or files, with the words that two groups share and those that are ordinary words."""
+"""Groups of words from lists or files, with special treatment of words in several groups and of ordinary words."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..datasets.catalogue import FOLDER_VARIABLE
 from ..errors import Error
 
 Groups: TypeAlias = "str | Path | Sequence[str | Path] | Mapping[str, str | Path | Sequence[str]]"
-"""Name of a group -> its words, or a file of them; files, or a folder of files, each a group; or "names"."""
+"""A mapping of the name of a group to its words or to a file; files or a folder of files, each a group; or "names"."""
 
 Doubt: TypeAlias = Literal["never", "without a capital", "always"]
-"""When a name may be an ordinary word instead."""
+"""When a name can be an ordinary word instead."""
 
 NAMES = "names"
-"""What stands for the lists of first names in the folder of datasets."""
+"""The value of `groups` for the lists of first names in the folder of datasets."""
 
 AMBIGUOUS = "ambiguous"
-"""The group of words that stand in several groups."""
+"""The group of words that are in several groups."""
 
 _WORD = re.compile(r"\w+")
 
@@ -38,44 +38,50 @@ class Entry:
     """A word or phrase of a group."""
 
     name: str
-    """As the list has it."""
+    """The word or phrase as listed."""
     group: str | None
-    """None for one that is not counted, because several groups have it."""
+    """None if it is in several groups and is not counted."""
     parts: tuple[str, ...]
-    """Its words, in no case."""
+    """Its words, case-folded."""
     gaps: tuple[str, ...]
-    """What stands between them: a blank for white space, otherwise the marks without white space."""
+    """The text between its words: a space for white space, otherwise punctuation without white space."""
     capitals: tuple[bool, ...]
-    """Which of its words begin with a capital letter."""
+    """Whether each of its words begins with a capital letter."""
     doubt: Doubt
-    """Whether it may be an ordinary word."""
+    """When it can be an ordinary word."""
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """All groups' words."""
+    """The words of all groups."""
 
     groups: tuple[str, ...]
-    """In the order they were given, the ambiguous ones last."""
+    """The names of the groups in the given order, with "ambiguous" last."""
     entries: tuple[Entry, ...]
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what is looked for."""
+        """A hash of all entries."""
         return hashlib.sha256(repr(self.entries).encode()).hexdigest()[:16]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many words each group has."""
+        """The number of words of each group."""
         return {name: sum(entry.group == name for entry in self.entries) for name in self.groups}
 
 
 def lexicon_of(groups: Groups, *, ordinary: str = "skip", ambiguous: str = "own") -> Lexicon:
-    """Return the words of groups.
+    """Return the lexicon of groups.
 
-    A word that several groups have belongs to none of them: it is of the group "ambiguous" (`ambiguous="own"`), or not
-    counted (`"skip"`). A word that is listed with a capital letter is a name; if it is an ordinary word, too ("Will",
-    "Grace"), it is counted only where its writing tells that it is a name (`ordinary="skip"`), or always (`"keep"`).
+    Parameters
+    ----------
+    groups
+        The groups and their words.
+    ordinary
+        How names that are also ordinary words ("Will", "Grace") are treated: "skip" counts them only where their
+        capitals show that they are names, "keep" counts them always. Names are words listed with a capital letter.
+    ambiguous
+        How words of several groups are treated: "own" puts them into the group "ambiguous", "skip" does not count them.
     """
     for option, value, known in (("ordinary", ordinary, ("skip", "keep")), ("ambiguous", ambiguous, ("own", "skip"))):
         if value not in known:
@@ -102,54 +108,54 @@ def lexicon_of(groups: Groups, *, ordinary: str = "skip", ambiguous: str = "own"
     return Lexicon((*listed, AMBIGUOUS) if has_shared else tuple(listed), tuple(entries.values()))
 
 
-def words_in(text: str) -> list[tuple[int, int]]:
-    """Return where the words of a text begin and end: runs of letters, digits and the accents that stand on them."""
-    found: list[tuple[int, int]] = []
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return start and end of the words of a text: runs of letters, digits and combining marks."""
+    spans: list[tuple[int, int]] = []
     for match in _WORD.finditer(text):
         start, end = match.span()
-        if found and found[-1][1] == start:  # an accent of its own stands in between
-            start = found.pop()[0]
+        if spans and spans[-1][1] == start:  # a combining mark is in between
+            start = spans.pop()[0]
         while end < len(text) and unicodedata.category(text[end]).startswith("M"):
             end += 1
-        found.append((start, end))
-    return found
+        spans.append((start, end))
+    return spans
 
 
 def folded(word: str) -> str:
-    """Return a word in no case, its accents in one writing."""
+    """Return a word case-folded, in Unicode normal form NFC."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
 
 
 def gap(between: str) -> str:
-    """Return what stands between two words: a blank for white space, otherwise the marks without white space.
+    """Return the text between two words: a space for white space, otherwise punctuation without white space.
 
-    Hyphens are one mark, whichever of Unicode's they are, and so are apostrophes.
+    All hyphens of Unicode become the same character, and so do all apostrophes.
     """
     marks = "".join(between.split())
-    return marks.translate(_ONE_WRITING) or " "
+    return marks.translate(_NORMALISED) or " "
 
 
-_ONE_WRITING = str.maketrans({"\u2010": "-", "\u2011": "-", "\u2019": "'", "\u02bc": "'"})
+_NORMALISED = str.maketrans({"\u2010": "-", "\u2011": "-", "\u2019": "'", "\u02bc": "'"})
 
 
-# How groups are given.
+# Sources of groups.
 
 
 def _read(groups: Groups) -> dict[str, list[str]]:
-    """Return the words of every group, as they are listed."""
+    """Return the words of every group as listed."""
     if isinstance(groups, Mapping):
-        found = {str(name): _words(str(name), given) for name, given in groups.items()}
+        listed = {str(name): _words(str(name), given) for name, given in groups.items()}
     elif isinstance(groups, (str, Path)):
-        found = _of_files(_files(groups))
+        listed = _of_files(_files(groups))
     elif isinstance(groups, Sequence):
-        found = _of_files([expanded(one) for one in groups])
+        listed = _of_files([expanded(path) for path in groups])
     else:
         raise Error(f"groups={groups!r} is neither a mapping of names to words, nor files of words, nor {NAMES!r}.")
-    if not found:
-        raise Error(f"groups={groups!r} names no group: give one or more, as {{'female': [...], 'male': [...]}}.")
-    if AMBIGUOUS in found:
-        raise Error(f"A group is called {AMBIGUOUS!r}, which is for words that several groups have: rename it.")
-    return found
+    if not listed:
+        raise Error(f"groups={groups!r} is empty: give one or more, such as {{'female': [...], 'male': [...]}}.")
+    if AMBIGUOUS in listed:
+        raise Error(f"A group is called {AMBIGUOUS!r}, which is reserved for words of several groups: rename it.")
+    return listed
 
 
 def _words(name: str, given: Any) -> list[str]:
@@ -169,7 +175,7 @@ def _files(given: str | Path) -> list[Path]:
         folder = os.environ.get(FOLDER_VARIABLE)
         if not folder:
             raise Error(
-                f"groups={NAMES!r} is read from the folder of datasets: name it with the environment variable "
+                f"groups={NAMES!r} is read from the folder of datasets: set it with the environment variable "
                 f"{FOLDER_VARIABLE}, or give a folder of lists."
             )
         given = Path(folder) / NAMES
@@ -183,46 +189,47 @@ def _files(given: str | Path) -> list[Path]:
 
 
 def _of_files(files: Sequence[Path]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for path in files:
-        if path.stem in found:
+        if path.stem in groups:
             raise Error(f"Two files of groups are called {path.stem!r}: rename {str(path)!r}.")
-        found[path.stem] = _lines(path)
-    return found
+        groups[path.stem] = _lines(path)
+    return groups
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the words of a file, one a line."""
+    """Return the words of a file with one word or phrase per line."""
     content = read_text(path, f"The group's file {str(path)!r}", LARGEST_SETTINGS)
     words = [line.strip() for line in content.split("\n") if line.strip()]
     if not words:
-        raise Error(f"The group's file {str(path)!r} is empty: write one word or phrase a line.")
+        raise Error(f"The group's file {str(path)!r} is empty: write one word or phrase per line.")
     return words
 
 
-# What the words are.
+# Entries of words.
 
 
 def _distinct(group: str, words: Sequence[str]) -> dict[tuple[Any, ...], str]:
-    """Return a group's words by what they are known by: listed twice, a word counts once."""
-    found: dict[tuple[Any, ...], str] = {}
+    """Return the words of a group by their parts and gaps, without duplicates."""
+    by_key: dict[tuple[Any, ...], str] = {}
     for word in words:
-        parts, gaps = _taken_apart(word)
+        parts, gaps = _split(word)
         if not parts:
-            raise Error(f"Group {group!r} has {word!r}, which holds no letter and no digit: mend it or leave it out.")
-        first = found.setdefault((parts, gaps), word)
+            raise Error(f"Group {group!r} has {word!r}, which has no letter and no digit: correct or remove it.")
+        first = by_key.setdefault((parts, gaps), word)
         if _is_name(first) != _is_name(word):
             raise Error(
-                f"Group {group!r} has {first!r} and {word!r}: with a capital letter it is looked for as a name, "
-                "without as a word in any case. Keep one."
+                f"Group {group!r} has {first!r} and {word!r}: with a capital letter it matches as a name, without one "
+                "as a word in any case. Keep one."
             )
-    return found
+    return by_key
 
 
-def _taken_apart(word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    places = words_in(word)
-    between = [word[a[1] : b[0]] for a, b in pairwise(places)]
-    return tuple(folded(word[start:end]) for start, end in places), tuple(map(gap, between))
+def _split(word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the parts and the gaps of a word or phrase."""
+    spans = word_spans(word)
+    between = [word[a[1] : b[0]] for a, b in pairwise(spans)]
+    return tuple(folded(word[start:end]) for start, end in spans), tuple(map(gap, between))
 
 
 def _is_name(word: str) -> bool:
@@ -230,8 +237,8 @@ def _is_name(word: str) -> bool:
 
 
 def _entry(word: str, group: str | None, keep: bool) -> Entry:
-    parts, gaps = _taken_apart(word)
-    capitals = tuple(word[start].isupper() for start, _ in words_in(word))
+    parts, gaps = _split(word)
+    capitals = tuple(word[start].isupper() for start, _ in word_spans(word))
     doubt: Doubt = "never"
     if len(parts) == 1 and capitals[0] and not keep:
         doubt = ordinary_words().get(parts[0], "never")
@@ -240,7 +247,7 @@ def _entry(word: str, group: str | None, keep: bool) -> Entry:
 
 @cache
 def ordinary_words() -> dict[str, Doubt]:
-    """Return the first names that are ordinary words, and when one cannot tell; the file says how they were found."""
+    """Return the first names that are also ordinary words, and when they are ambiguous; the file has their origin."""
     content = (resources.files("conserva") / "bias_study" / "ordinary_words.txt").read_text(encoding="utf-8")
     words = [word for line in content.splitlines() if not line.startswith("#") for word in line.split()]
     return {word.casefold(): "always" if word[0].isupper() else "without a capital" for word in words}

@@ -1,4 +1,4 @@
-"""What a bias study found: mentions of groups' words with their relevance, groups compared, entities ranked."""
+"""The result of a bias study: mentions of groups' words with their relevance, comparisons of groups, and entities."""
 
 from __future__ import annotations
 
@@ -13,109 +13,109 @@ from ..results.schema import Correlation, Count, Share, repeated, unknown
 
 @dataclass(frozen=True)
 class Mention:
-    """A word or phrase of a group in a text, and the relevance that fell on it."""
+    """A word or phrase of a group in a text, and its relevance."""
 
     text: Count
-    """The number of the text in the corpus."""
+    """The index of the text in the corpus."""
     start: Count
     end: Count
-    """Where it stands in the text, in characters."""
+    """The start and end characters in the text."""
     entity: str
-    """The group's word or phrase, as the group has it."""
+    """The word or phrase, as listed in the group."""
     group: str
     relevance: float
-    """The sum over its pieces, in the unit of the explained contrast: above 0 it speaks for its first class."""
+    """The sum over its tokens, in the unit of the explained contrast: positive relevance supports the first class."""
     share: Share
-    """Its |relevance| as a share of the sum of |relevance| over the words of the text."""
+    """Its |relevance| as a fraction of the sum of |relevance| over the words of the text."""
     output: float
-    """The contrast itself, the difference of two logits."""
+    """The contrast, a difference of two logits."""
     label: int | None = None
-    """The text's own label, if it has one."""
+    """The label of the text, if any."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group's mentions together."""
+    """The mentions of a group in total."""
 
     name: str
     entities: Count
-    """How many of its words were met."""
+    """The number of its words that are mentioned."""
     mentions: Count
     texts: Count
     mean: Interval
-    """Of the relevance, over entities: one with many mentions counts as much as others, so that none decides alone."""
+    """The mean relevance over entities, which all have the same weight, regardless of their number of mentions."""
     per_mention: float
-    """The mean over mentions."""
+    """The mean relevance over mentions."""
     share: Share
     """The mean share of |relevance|."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two groups compared: a minus b, in the means over entities."""
+    """The comparison of two groups: a minus b, by means over entities."""
 
     a: str
     b: str
     difference: Interval
     effect: Correlation
-    """Cliff's delta: how much more often an entity of a has the higher mean than one of b, from -1 to 1."""
+    """Cliff's delta: P(entity of a has the higher mean) - P(entity of b has the higher mean), from -1 to 1."""
     p: Share
-    """How often groups drawn at random among the same entities differ as much: permutation test, two sides."""
+    """The p value of a two-sided permutation test of the entities' means."""
     corrected: Share
-    """The same after Holm's correction for all pairs of groups."""
+    """The p value after Holm's correction for all pairs of groups."""
     flagged: bool
-    """Whether the corrected value is below the study's level."""
+    """Whether the corrected p value is below the study's level."""
 
 
 @dataclass(frozen=True)
 class Entity:
-    """One word or phrase of a group, over its mentions."""
+    """One word or phrase of a group, with all its mentions."""
 
     name: str
     group: str
     mentions: Count
     mean: Interval
     p: Share | None
-    """How often as many mentions drawn at random lie as far from the mean of all; None for too few mentions."""
+    """The p value of a permutation test against equally many mentions drawn from all; None for too few mentions."""
     corrected: Share | None
-    """The same after Benjamini and Hochberg's correction for all entities that were tested."""
+    """The p value after the correction of Benjamini and Hochberg for all tested entities."""
     flagged: bool
 
 
 @dataclass(frozen=True)
 class Naive:
-    """What one sees without explanations: how often texts that mention a group are predicted as the first class."""
+    """A comparison without explanations: how often texts that mention a group are predicted as the first class."""
 
     group: str
     texts: Count
     predicted: Share
-    """The share of these texts that is predicted so."""
+    """The fraction of these texts that is predicted as the first class."""
     labelled: Share | None
-    """The share that is labelled so, where labels are known: the texts may differ, not the model."""
+    """The fraction labelled as the first class, if labels are known: groups can differ in their texts."""
     other: Share
-    """The share predicted so among texts that mention another group, or none where there is but one."""
+    """The fraction predicted as the first class among texts that mention another group, but not this one."""
     p: Share
-    """Of that difference, by Fisher's exact test."""
+    """The p value of that difference, by Fisher's exact test."""
 
 
 @dataclass(frozen=True)
 class Swap:
-    """A counterfactual: an entity's mentions with other names in its place."""
+    """A counterfactual: the mentions of an entity replaced by other names."""
 
     name: str
     group: str
     mentions: Count
     relevance: float
-    """Its mean relevance."""
+    """The mean relevance of the entity."""
     change: Interval
-    """How much the contrast falls, in the mean over mentions, when names of the other groups stand in its place."""
+    """The mean decrease of the contrast over mentions, when they are replaced by names of the other groups."""
     agrees: bool
-    """Whether the change has the sign of the relevance (less the mean of all mentions) and leaves out 0."""
+    """Whether the interval of the change has the sign of the relevance (minus the mean of all mentions)."""
 
 
 @dataclass(frozen=True, repr=False)
 class BiasStudy(Result):
-    """The whole study.
+    """The result of a bias study.
 
     Examples
     --------
@@ -130,30 +130,30 @@ class BiasStudy(Result):
     _in_repr = ("model", "data")
 
     target: str
-    """The contrast that was explained, as "positive - negative"."""
+    """The explained contrast, such as "positive - negative"."""
     method: str
     model: str
     data: str
     texts: Count
-    """How many texts were read, with and without mentions."""
+    """The number of texts read, with and without mentions."""
     groups: tuple[Group, ...]
     differences: tuple[Difference, ...]
     entities: tuple[Entity, ...]
-    """From the most positive mean to the most negative."""
+    """In descending order of their mean relevance."""
     naive: tuple[Naive, ...]
     swaps: tuple[Swap, ...]
     mentions: tuple[Mention, ...]
-    """All of them, in the order of the corpus."""
+    """All mentions, in the order of the corpus."""
     sentences: Mapping[int, str]
-    """Number of a text -> the text, for every text with a mention."""
+    """Index of a text -> the text, for every text with a mention."""
     level: Share
-    """Below which corrected values are flagged."""
+    """The level of significance: smaller corrected p values are flagged."""
     left_out: Mapping[str, Count]
-    """Words of groups that were not counted, with how often they were met: ordinary words, words of two groups."""
+    """Words of groups that do not count -> their number of occurrences: ordinary words, words of several groups."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def _flaws(self) -> Iterator[str]:
-        groups = [one.name for one in self.groups]
+        groups = [group.name for group in self.groups]
         yield from repeated("groups", groups)
         for i, mention in enumerate(self.mentions):
             yield from unknown(f"mentions[{i}].group", mention.group, groups)
@@ -165,5 +165,5 @@ class BiasStudy(Result):
             for side in ("a", "b"):
                 yield from unknown(f"differences[{i}].{side}", getattr(pair, side), groups)
         for name in ("entities", "naive", "swaps"):
-            for i, one in enumerate(getattr(self, name)):
-                yield from unknown(f"{name}[{i}].group", one.group, groups)
+            for i, entry in enumerate(getattr(self, name)):
+                yield from unknown(f"{name}[{i}].group", entry.group, groups)

@@ -1,9 +1,9 @@
-"""Counterfactuals: other names in an entity's place, asked of the model itself.
+"""Counterfactuals: the model's output when an entity is replaced by other names.
 
-An explanation says that a name speaks for the first class; if so, the contrast falls when another name stands there.
-So `change` is the contrast of the text as it is, less the mean contrast with other names: above 0 for a name that
-speaks for the first class more than others do, below 0 for one that speaks against it. It is compared with the
-entity's relevance less the mean of all mentions, because what is put in its place is a name, too.
+If the relevance of a name is positive, replacing it should decrease the contrast between the two classes. `change` is
+the contrast of the original text minus the mean contrast with other names: positive for a name that increases the
+contrast more than other names do, negative for one that decreases it. It is compared with the entity's relevance minus
+the mean relevance of all mentions, because the replacements are names as well.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .result import Entity, Mention, Swap
 from .testing import interval_of
 
 MOST = 500
-"""Of an entity with more mentions, so many are drawn at random: enough for a narrow interval, and soon asked."""
+"""The maximum number of mentions per entity, drawn at random: enough for a narrow interval."""
 
 _ROUNDING = 1e-5
-"""Changes below this share of the contrast are 0: a text in another batch differs by as much."""
+"""Changes below this fraction of the contrast count as 0: batching alone causes differences of this size."""
 
 _APOSTROPHES = "'\u2019"
 _POSSESSIVE = re.compile(rf"\s?[{_APOSTROPHES}]s?$", re.IGNORECASE)
@@ -46,54 +46,53 @@ def swaps_of(
     batch_tokens: int = 2048,
     per_mention: int = 5,
 ) -> tuple[Swap, ...]:
-    """Return the swaps of the entities that stand out most: flagged ones first, then the farthest from the mean.
+    """Return the swaps of the most conspicuous entities: flagged ones first, then the farthest from the mean.
 
     Parameters
     ----------
     task, target
-        The model, and the contrast that was explained.
+        The model, and the explained contrast.
     sentences
-        Number of a text -> the text, for every text with a mention.
+        Index of a text -> the text, for every text with a mention.
     mentions, entities
-        What was collected, and what `entities_of` made of it; entities that were too rare to be tested stay out.
+        The collected mentions, and the result of `entities_of`; entities that were too rare to be tested are ignored.
     count
-        How many entities are swapped at most.
+        The maximum number of entities.
     seed
-        Of the names that are drawn, and of the intervals, which draw mentions with replacement.
+        The seed of the drawn names, and of the bootstrap intervals over mentions.
     batch_tokens
-        How many tokens the model is given at once.
+        The maximum number of tokens in a batch.
     per_mention
-        How many names take a mention's place, one after another: drawn among the entities of all other groups, or all
-        of these if they are fewer. Where there is no other group there are no swaps. Texts that are too long for the
-        model are cut, as they would be for an explanation.
+        The number of names that replace a mention, each in its own text, drawn from the entities of all other groups.
+        With a single group there are no swaps. Texts that are too long are truncated, as for an explanation.
     """
     for name, number in (("count", count), ("batch_tokens", batch_tokens), ("per_mention", per_mention)):
         if number < 1:
-            raise Error(f"{name}={number!r} is less than 1: nothing would be swapped.")
+            raise Error(f"{name}={number!r} is too small: give 1 or more.")
     if not mentions:
-        raise Error("There is no mention to swap: no text holds a word of any group.")
-    overall = mean(one.relevance for one in mentions)
+        raise Error("There is no mention to swap: no text contains a word of any group.")
+    overall = mean(mention.relevance for mention in mentions)
     chosen = {
-        one: variants
-        for place, one in enumerate(_standing_out(entities, overall)[:count])
-        if (variants := _variants(one, sentences, mentions, np.random.default_rng([seed, place]), per_mention))
+        entity: variants
+        for rank, entity in enumerate(_standing_out(entities, overall)[:count])
+        if (variants := _variants(entity, sentences, mentions, np.random.default_rng([seed, rank]), per_mention))
     }
     texts = (text for variants in chosen.values() for own, others in variants for text in (own, *others))
     outputs = _outputs(task, target, texts, batch_tokens)
-    found = []
-    for one, variants in chosen.items():
+    swaps = []
+    for entity, variants in chosen.items():
         changes = [_change(outputs[own], [outputs[text] for text in others]) for own, others in variants]
         change = interval_of(changes, seed)
-        excess = one.mean.mean - overall
+        excess = entity.mean.mean - overall
         agrees = (excess > 0 and change.low > 0) or (excess < 0 and change.high < 0)
-        found.append(Swap(one.name, one.group, len(variants), one.mean.mean, change, agrees))
-    return tuple(found)
+        swaps.append(Swap(entity.name, entity.group, len(variants), entity.mean.mean, change, agrees))
+    return tuple(swaps)
 
 
 def replaced(text: str, start: int, end: int, entity: str, other: str) -> str:
-    """Return a text with another name in the place of one: a possessive stays, and so does the way it is written."""
+    """Return a text with an entity replaced by another name; a possessive ending and the case are kept."""
     if not 0 <= start < end <= len(text):
-        raise Error(f"The mention of {entity!r} at {start}:{end} lies outside of its text {text[:60]!r}.")
+        raise Error(f"The mention of {entity!r} at {start}:{end} is outside of its text {text[:60]!r}.")
     old = text[start:end]
     possessive = _POSSESSIVE.search(old) if not _POSSESSIVE.search(entity) else None
     kept = possessive.group() if possessive else ""
@@ -101,7 +100,7 @@ def replaced(text: str, start: int, end: int, entity: str, other: str) -> str:
 
 
 def _written_as(old: str, new: str) -> str:
-    """Return a name in the case of another: in small letters, in capitals, or with a capital for each word."""
+    """Return a name in the case of another: lower case, upper case, or capitalised words."""
     if old.islower():
         return new.lower()
     if old.isupper() and sum(map(str.isalpha, old)) > 1:
@@ -110,8 +109,8 @@ def _written_as(old: str, new: str) -> str:
 
 
 def _standing_out(entities: Sequence[Entity], overall: float) -> list[Entity]:
-    tested = [one for one in entities if one.p is not None]
-    return sorted(tested, key=lambda one: (not one.flagged, -abs(one.mean.mean - overall), one.name, one.group))
+    tested = [entity for entity in entities if entity.p is not None]
+    return sorted(tested, key=lambda each: (not each.flagged, -abs(each.mean.mean - overall), each.name, each.group))
 
 
 def _variants(
@@ -121,38 +120,41 @@ def _variants(
     rng: np.random.Generator,
     per_mention: int,
 ) -> list[tuple[str, list[str]]]:
-    """Return for each mention of an entity its text, and the text with other names in its place."""
-    others = {one.entity for one in mentions if one.group != entity.group}
+    """Return for each mention of an entity its text, and the text with the mention replaced by other names."""
+    others = {mention.entity for mention in mentions if mention.group != entity.group}
     names = sorted(name for name in others if name.casefold() != entity.name.casefold())
     if not names:
         return []
-    own = [one for one in mentions if (one.group, one.entity) == (entity.group, entity.name)]
+    own = [mention for mention in mentions if (mention.group, mention.entity) == (entity.group, entity.name)]
     if len(own) > MOST:
         own = [own[i] for i in np.sort(rng.choice(len(own), MOST, replace=False))]
-    found = []
-    for one in own:
-        if one.text not in sentences:
-            raise Error(f"sentences has no text {one.text}, which mentions {one.entity!r}: give every text's.")
-        text = sentences[one.text]
+    variants = []
+    for mention in own:
+        if mention.text not in sentences:
+            raise Error(
+                f"sentences has no text {mention.text}, which mentions {mention.entity!r}: give every text with a "
+                "mention."
+            )
+        text = sentences[mention.text]
         drawn = [names[i] for i in rng.choice(len(names), min(per_mention, len(names)), replace=False)]
-        found.append((text, [replaced(text, one.start, one.end, one.entity, name) for name in drawn]))
-    return found
+        variants.append((text, [replaced(text, mention.start, mention.end, mention.entity, name) for name in drawn]))
+    return variants
 
 
 def _outputs(task: Task, target: Any, texts: Iterable[str], tokens: int) -> dict[str, float]:
-    """Return the contrast of every text; texts of one length go together, and none is asked for twice."""
+    """Return the contrast of every distinct text, in batches of similar length."""
     encoded = [(task.encode(text, truncate=True), text) for text in dict.fromkeys(texts)]
-    found = {}
-    for numbers in by_length([len(one) for one, _ in encoded], tokens):
+    contrasts = {}
+    for numbers in by_length([len(each) for each, _ in encoded], tokens):
         batch = [encoded[i] for i in numbers]
         with untouched(task.model), torch.no_grad():
-            output = task.model(**task.batch([one for one, _ in batch]))
+            output = task.model(**task.batch([each for each, _ in batch]))
             outputs = read_target(output, target, task.labels, len(batch)).double().tolist()
         for (_, text), number in zip(batch, outputs, strict=True):
             if not np.isfinite(number):
-                raise Error(f"The model's answer to the text beginning {text[:40]!r} has nan or inf.")
-            found[text] = number
-    return found
+                raise Error(f"The model's output for the text beginning {text[:40]!r} has nan or inf.")
+            contrasts[text] = number
+    return contrasts
 
 
 def _change(own: float, others: Sequence[float]) -> float:

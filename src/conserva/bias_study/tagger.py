@@ -1,4 +1,4 @@
-"""Entities found by a model that labels words, as those trained on CoNLL-2003 do: a group for each kind."""
+"""Entities found by a token classifier, such as one trained on CoNLL-2003; each entity type is a group."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..models.pretrained import UNTRUSTED, config_of, model_of, part_of, reading
 from .mentions import Tagger
 
 Word = tuple[int, int, str]
-"""Where a word begins and ends, and its label."""
+"""Start character, end character and label of a word."""
 
 
 def tagger_of(name: str | Path) -> Tagger:
     """Return the tagger of a Hugging Face token classifier, in a folder or on the hub.
 
-    Its labels are of the form "B-PER", "I-PER", "O". A word has the label of its first piece. A text that is longer
-    than the model takes is read in parts.
+    Its labels are of the form "B-PER", "I-PER", "O". A word has the label of its first token. A text that is too long
+    for the model is split.
     """
     import torch
 
@@ -29,10 +29,10 @@ def tagger_of(name: str | Path) -> Tagger:
         model, missing = model_of("AutoModelForTokenClassification", source, UNTRUSTED, config)
         tokenizer = part_of("AutoTokenizer", source, UNTRUSTED)
     named = getattr(model.config, "architectures", None) or ["TokenClassification"]
-    if missing or not any("TokenClassification" in one for one in named):
+    if missing or not any("TokenClassification" in architecture for architecture in named):
         raise Error(f"tagger={str(name)!r} is not a token classifier: choose a model that labels words.")
     if not tokenizer.is_fast:
-        raise Error(f"tagger={str(name)!r} has a tokenizer that does not tell where words are: choose another.")
+        raise Error(f"tagger={str(name)!r} has a slow tokenizer, which does not return offsets: choose another model.")
     longest = min(int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 512)))
 
     def tagger(text: str) -> list[tuple[int, int, str]]:
@@ -57,16 +57,16 @@ def tagger_of(name: str | Path) -> Tagger:
 
 
 def entities(words: Sequence[Word]) -> list[tuple[int, int, str]]:
-    """Return the entities that labelled words make up: each begins with "B-", or where the kind changes."""
-    found: list[tuple[int, int, str]] = []
-    going_on = ""
+    """Return the entities of labelled words: an entity begins with "B-", or where the type changes."""
+    spans: list[tuple[int, int, str]] = []
+    current = ""
     for start, end, label in words:
         kind = label[2:] if label[:2] in ("B-", "I-") else label
         if label == "O":
             kind = ""
-        elif kind == going_on and not label.startswith("B-"):
-            found[-1] = (found[-1][0], end, kind)
+        elif kind == current and not label.startswith("B-"):
+            spans[-1] = (spans[-1][0], end, kind)
         else:
-            found.append((start, end, kind))
-        going_on = kind
-    return found
+            spans.append((start, end, kind))
+        current = kind
+    return spans

@@ -1,8 +1,8 @@
-"""Statistics of mentions: groups with intervals, differences between groups, entities that stand out.
+"""Statistics of mentions: groups with intervals, differences between groups, and conspicuous entities.
 
-Mentions of one name are not independent of each other, and names, not mentions, belong to groups. So groups are
-compared over entities: each counts once, with the mean of its mentions. A difference that a few often-mentioned names
-make is then no difference between groups. For the same reason intervals of groups draw entities, not mentions.
+Mentions of the same name are not independent. So groups are compared by the means of their entities, which all have the
+same weight: a few names with many mentions do not cause a difference between groups. For the same reason bootstrap
+intervals of groups resample entities, not mentions.
 """
 
 from __future__ import annotations
@@ -22,57 +22,57 @@ from .result import Difference, Entity, Group, Mention, Naive
 
 PERMUTATIONS = 10_000
 LEAST = 5
-"""Entities with fewer mentions are ranked but not tested."""
+"""The minimum number of mentions of an entity for a test; other entities are only ranked."""
 
 _AT_ONCE = 1_000_000
-"""How many numbers are drawn at a time."""
+"""The number of random numbers drawn at a time."""
 _TIE = 1e-9
-"""Sums of the same numbers in another order differ by rounding: so close, relative to the largest, counts as equal."""
+"""Tolerance for ties, relative to the largest number: sums in another order differ by rounding."""
 
 
 def groups_of(mentions: Sequence[Mention], names: Sequence[str], seed: int) -> tuple[Group, ...]:
-    """Return the groups that were met, in the order of `names`; one that no text mentions is left out.
+    """Return the groups with mentions, in the order of `names`.
 
-    The interval draws entities with replacement; a group with a single entity has none, its bounds are the mean.
+    The interval is a bootstrap over entities; for a group with a single entity, its bounds equal the mean.
     """
     _check(mentions)
     means = _entity_means(mentions)
-    found = []
-    for name in _met(means, names):
-        own = [one for one in mentions if one.group == name]
-        found.append(
+    groups = []
+    for name in _mentioned(means, names):
+        own = [mention for mention in mentions if mention.group == name]
+        groups.append(
             Group(
                 name,
                 entities=len(means[name]),
                 mentions=len(own),
-                texts=len({one.text for one in own}),
+                texts=len({mention.text for mention in own}),
                 mean=interval_of(list(means[name].values()), seed),
-                per_mention=mean(one.relevance for one in own),
-                share=mean(one.share for one in own),
+                per_mention=mean(mention.relevance for mention in own),
+                share=mean(mention.share for mention in own),
             )
         )
-    return tuple(found)
+    return tuple(groups)
 
 
 def differences_of(
     mentions: Sequence[Mention], names: Sequence[str], level: float, seed: int, permutations: int = PERMUTATIONS
 ) -> tuple[Difference, ...]:
-    """Return every pair of groups that were met, compared in the order of `names`; none where there is but one.
+    """Return the comparisons of all pairs of groups with mentions, in the order of `names`.
 
-    The test asks whether names are exchangeable between two groups, and takes the names as given: a group of one
-    among ten cannot have a p value below 0.1, however often it is mentioned. A single entity on either side adds
-    nothing to the width of the interval, which is then too narrow; p is not.
+    The null hypothesis is that names are exchangeable between two groups, given the names: a group of one name among
+    ten cannot have a p value below 0.1, however often it is mentioned. A group with a single entity contributes nothing
+    to the width of the interval, which is then too narrow; the p value is not affected.
 
-    It is exact for names that are exchangeable, and nearly so for groups of equal means and unequal spread, since
-    Welch's t is what is compared.
+    The test is exact if names are exchangeable, and approximate for groups with equal means and different variances,
+    since the statistic is Welch's t.
 
-    It speaks of names in the sentences they stand in. A word has more relevance where the model is undecided,
-    whichever word it is: groups that stand in different kinds of sentences can be flagged by a model that does not
-    tell their names apart. Swaps, which keep the sentence, show whether it is the names.
+    It does not separate names from their sentences. All words have more relevance where the model is undecided, so
+    groups that occur in different kinds of sentences can be flagged even if the model treats their names alike. Swaps,
+    which keep the sentence, show whether the names are the cause.
     """
     _check(mentions, level, permutations)
     means = {group: np.array(list(own.values())) for group, own in _entity_means(mentions).items()}
-    pairs = list(combinations(_met(means, names), 2))
+    pairs = list(combinations(_mentioned(means, names), 2))
     ps = [permutation_p(means[a], means[b], seed, permutations) for a, b in pairs]
     return tuple(
         Difference(
@@ -91,47 +91,48 @@ def differences_of(
 def entities_of(
     mentions: Sequence[Mention], level: float, seed: int, least: int = LEAST, permutations: int = PERMUTATIONS
 ) -> tuple[Entity, ...]:
-    """Return every entity that was met, from the most positive mean to the most negative.
+    """Return all entities with mentions, in descending order of their mean relevance.
 
-    Those with at least `least` mentions are tested against as many mentions drawn from all, without replacement. The
-    interval draws the entity's mentions with replacement; of a single mention it is that mention's relevance.
+    Entities with at least `least` mentions are tested against equally many mentions drawn from all, without
+    replacement. The interval is a bootstrap over the entity's mentions; for a single mention, its bounds equal the
+    relevance.
     """
     _check(mentions, level, permutations)
     of_entity: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in mentions:
-        of_entity[one.group, one.entity].append(one.relevance)
+    for mention in mentions:
+        of_entity[mention.group, mention.entity].append(mention.relevance)
     tested = [key for key, values in of_entity.items() if len(values) >= least]
-    ps = _drawn_ps([one.relevance for one in mentions], [of_entity[key] for key in tested], seed, permutations)
-    found = dict(zip(tested, zip(ps, benjamini_hochberg(ps), strict=True), strict=True))
+    pool = [mention.relevance for mention in mentions]
+    ps = _drawn_ps(pool, [of_entity[key] for key in tested], seed, permutations)
+    p_values = dict(zip(tested, zip(ps, benjamini_hochberg(ps), strict=True), strict=True))
     entities = []
     for (group, name), values in of_entity.items():
-        p, corrected = found.get((group, name), (None, None))
+        p, corrected = p_values.get((group, name), (None, None))
         flagged = corrected is not None and corrected < level
         entities.append(Entity(name, group, len(values), interval_of(values, seed), p, corrected, flagged))
-    return tuple(sorted(entities, key=lambda one: (-one.mean.mean, one.name, one.group)))
+    return tuple(sorted(entities, key=lambda entity: (-entity.mean.mean, entity.name, entity.group)))
 
 
 def naive_of(mentions: Sequence[Mention], names: Sequence[str]) -> tuple[Naive, ...]:
-    """Return what predictions alone say of each group, beside texts that mention another of `names` and not it.
+    """Return the predictions for texts that mention each group, compared with texts that mention only other groups.
 
-    A text counts once, however many names it mentions. A group that every text mentions has nothing to be compared
-    with and is left out; so is the only one.
+    Every text counts once. A group without such other texts is left out.
     """
     _check(mentions)
     texts: dict[str, set[int]] = defaultdict(set)
-    for one in mentions:
-        texts[one.group].add(one.text)
-    positive = {one.text for one in mentions if one.output > 0}
-    labels = {one.text: one.label for one in mentions if one.label is not None}
-    met = _met(texts, names)
-    found = []
-    for name in met:
+    for mention in mentions:
+        texts[mention.group].add(mention.text)
+    positive = {mention.text for mention in mentions if mention.output > 0}
+    labels = {mention.text: mention.label for mention in mentions if mention.label is not None}
+    mentioned = _mentioned(texts, names)
+    comparisons = []
+    for name in mentioned:
         own = texts[name]
-        other = set[int]().union(*(texts[group] for group in met)) - own
+        other = set[int]().union(*(texts[group] for group in mentioned)) - own
         if not other:
             continue
         known = [labels[text] for text in own if text in labels]
-        found.append(
+        comparisons.append(
             Naive(
                 name,
                 texts=len(own),
@@ -141,11 +142,11 @@ def naive_of(mentions: Sequence[Mention], names: Sequence[str]) -> tuple[Naive, 
                 p=fisher_p(len(own & positive), len(own - positive), len(other & positive), len(other - positive)),
             )
         )
-    return tuple(found)
+    return tuple(comparisons)
 
 
 def interval_of(values: Sequence[float], seed: int) -> Interval:
-    """Return the mean of values with its 95 % bootstrap interval, which is the mean alone where all are equal."""
+    """Return the mean of values with its 95 % bootstrap interval."""
     centre = mean(values)
     if min(values) == max(values):
         return Interval(centre, centre, centre)
@@ -153,22 +154,23 @@ def interval_of(values: Sequence[float], seed: int) -> Interval:
 
 
 def permutation_p(a: np.ndarray, b: np.ndarray, seed: int, permutations: int = PERMUTATIONS) -> float:
-    """Return how often two groups drawn from the same values are as far apart as these, on either side.
+    """Return the two-sided p value of a permutation test of two groups.
 
-    How far is Welch's t: the difference of the means over its standard error. The difference alone would flag groups of
-    equal means too often where the smaller one is also the more scattered, as rare names are. A group of one value has
-    no spread: there it is the difference. All ways to draw the groups are gone through if there are no more than
-    `permutations`. Otherwise so many are drawn at random, and the groups themselves count as one more: p is never 0.
+    The statistic is Welch's t, the difference of the means divided by its standard error. The difference alone would
+    flag groups with equal means too often if the smaller group also has the larger variance, as rare names have. If a
+    group has one value, which has no variance, the statistic is the difference. All permutations are enumerated if
+    there are at most `permutations`; otherwise as many are drawn at random, and the observed one is added, so that p is
+    never 0.
     """
     small, large = sorted((np.asarray(a, dtype=float), np.asarray(b, dtype=float)), key=len)
-    pooled = np.sort(np.concatenate([small, large]))  # in an order that tells nothing of the groups
+    pooled = np.sort(np.concatenate([small, large]))  # in an order that does not depend on the groups
     middle = pooled.mean()
     scale = float(np.abs(pooled - middle).max()) or 1.0
     values, size, others = (pooled - middle) / scale, len(small), len(large)
     total, squares = values.sum(), np.square(values).sum()
 
     def apart(first: np.ndarray) -> np.ndarray:
-        """Return the square of Welch's t for each row, the values of the smaller group."""
+        """Return the square of Welch's t for each row, which has the values of the smaller group."""
         sums = first.sum(1)
         rest = total - sums
         difference: np.ndarray = np.square(sums / size - rest / others)
@@ -178,7 +180,7 @@ def permutation_p(a: np.ndarray, b: np.ndarray, seed: int, permutations: int = P
         spread = (own - sums**2 / size) / (size - 1) / size
         spread += (squares - own - rest**2 / others) / (others - 1) / others
         flat = spread < _TIE
-        without = np.where(difference < _TIE, 0.0, np.inf)  # two constants: equal, or apart beyond all measure
+        without = np.where(difference < _TIE, 0.0, np.inf)  # two constant groups are equal, or infinitely far apart
         return np.where(flat, without, difference / np.where(flat, 1.0, spread))
 
     bound = apart((small[None] - middle) / scale) * (1 - _TIE) - _TIE
@@ -194,7 +196,7 @@ def permutation_p(a: np.ndarray, b: np.ndarray, seed: int, permutations: int = P
 
 
 def cliffs_delta(a: np.ndarray, b: np.ndarray) -> float:
-    """Return how much more often a value of a is above one of b than below it, of all pairs."""
+    """Return Cliff's delta: over all pairs, the fraction with a > b minus the fraction with a < b."""
     b = np.sort(b)
     below = np.searchsorted(b, a, side="left").sum()
     above = (len(b) - np.searchsorted(b, a, side="right")).sum()
@@ -202,24 +204,24 @@ def cliffs_delta(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Return p values such that, of all below a level, the chance of a single false one is at most the level."""
+    """Return p values after Holm's correction, which controls the family-wise error rate."""
     order = np.argsort(ps, kind="stable")
     raised = np.maximum.accumulate(np.array(ps)[order] * np.arange(len(ps), 0, -1))
-    return _put_back(order, raised)
+    return _unsorted(order, raised)
 
 
 def benjamini_hochberg(ps: Sequence[float]) -> list[float]:
-    """Return p values such that, of all below a level, the expected share of false ones is at most the level."""
+    """Return p values after the correction of Benjamini and Hochberg, which controls the false discovery rate."""
     order = np.argsort(ps, kind="stable")
     raised = np.array(ps)[order] * len(ps) / np.arange(1, len(ps) + 1)
-    return _put_back(order, np.minimum.accumulate(raised[::-1])[::-1])
+    return _unsorted(order, np.minimum.accumulate(raised[::-1])[::-1])
 
 
 def fisher_p(a: int, b: int, c: int, d: int) -> float:
-    """Return the p value of Fisher's exact test of the table (a b; c d), two sides.
+    """Return the two-sided p value of Fisher's exact test of the table (a b; c d).
 
-    It is the probability of all tables with the same margins that are at most as likely as this one. The likelihoods
-    come from the quotients of neighbours, as logarithms, so that thousands of texts cause no overflow.
+    It is the total probability of all tables with the same margins that are at most as likely as this one. Likelihoods
+    are computed from logarithms of ratios of neighbours, so that large counts do not overflow.
     """
     row, other, column = a + b, c + d, a + c
     least, most = max(0, column - other), min(row, column)
@@ -227,44 +229,42 @@ def fisher_p(a: int, b: int, c: int, d: int) -> float:
     quotients = np.log((row - k) * (column - k)) - np.log((k + 1) * (other - column + k + 1))
     logs = np.concatenate([[0.0], np.cumsum(quotients)])
     likelihoods = np.exp(logs - logs.max())
-    no_likelier = logs <= logs[a - least] + 1e-7  # equal ones differ by rounding
-    return min(1.0, float(likelihoods[no_likelier].sum() / likelihoods.sum()))
+    at_most_as_likely = logs <= logs[a - least] + 1e-7  # tolerance for rounding
+    return min(1.0, float(likelihoods[at_most_as_likely].sum() / likelihoods.sum()))
 
 
 def _check(mentions: Sequence[Mention], level: float = 0.05, permutations: int = PERMUTATIONS) -> None:
     if not mentions:
-        raise Error("There is no mention to test: no text holds a word of any group.")
-    for one in mentions:
-        if not all(map(isfinite, (one.relevance, one.share, one.output))):
-            raise Error(f"The mention of {one.entity!r} in text {one.text} has nan or inf: {one}.")
+        raise Error("There is no mention to test: no text contains a word of any group.")
+    for mention in mentions:
+        if not all(map(isfinite, (mention.relevance, mention.share, mention.output))):
+            raise Error(f"The mention of {mention.entity!r} in text {mention.text} has nan or inf: {mention}.")
     if not 0 < level < 1:
-        raise Error(f"level={level!r} is not a level of significance: choose one between 0 and 1, as 0.05.")
+        raise Error(f"level={level!r} is not a level of significance: choose one between 0 and 1, such as 0.05.")
     if permutations < 1:
-        raise Error(f"permutations={permutations!r} leaves nothing to compare with: choose at least 1.")
+        raise Error(f"permutations={permutations!r} is too small: give 1 or more.")
 
 
 def _entity_means(mentions: Sequence[Mention]) -> dict[str, dict[str, float]]:
-    """Return for each group its entities' mean relevance, by name.
+    """Return for each group the mean relevance of its entities, by name.
 
-    `statistics.mean` is exact: means of the same numbers in another order are equal, and ties stay ties.
+    `statistics.mean` is exact, so means do not depend on the order of numbers, and ties are preserved.
     """
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in mentions:
-        values[one.group][one.entity].append(one.relevance)
+    for mention in mentions:
+        values[mention.group][mention.entity].append(mention.relevance)
     return {group: {name: mean(own[name]) for name in sorted(own)} for group, own in values.items()}
 
 
-def _met(groups: Mapping[str, object], names: Sequence[str]) -> list[str]:
-    found = [name for name in dict.fromkeys(names) if name in groups]
-    if not found:
-        raise Error(
-            f"names={list(names)!r} are groups without a single mention: those that texts mention are {sorted(groups)}."
-        )
-    return found
+def _mentioned(groups: Mapping[str, object], names: Sequence[str]) -> list[str]:
+    mentioned = [name for name in dict.fromkeys(names) if name in groups]
+    if not mentioned:
+        raise Error(f"names={list(names)!r} are groups without a mention: choose from {sorted(groups)}.")
+    return mentioned
 
 
 def _difference(a: np.ndarray, b: np.ndarray, seed: int) -> Interval:
-    """Return the difference of two means; its interval draws each group's entities on their own."""
+    """Return the difference of two means; its interval resamples the entities of each group independently."""
     rng = np.random.default_rng(seed)
     return _interval(mean(a.tolist()) - mean(b.tolist()), _drawn_means(a, rng) - _drawn_means(b, rng))
 
@@ -281,9 +281,9 @@ def _drawn_means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _drawn_ps(pool: Sequence[float], entities: Sequence[Sequence[float]], seed: int, permutations: int) -> list[float]:
-    """Return for each entity how often as many mentions drawn from the pool have a mean as far from the pool's.
+    """Return the p value of each entity: how often equally many mentions drawn from the pool have as extreme a mean.
 
-    One random order of mentions serves every entity: its first n are a draw of n.
+    Every random order of mentions is used for all entities: its first n mentions are a draw of n.
     """
     if not entities:
         return []
@@ -291,27 +291,28 @@ def _drawn_ps(pool: Sequence[float], entities: Sequence[Sequence[float]], seed: 
     values = np.array(pool) - centre
     counts = np.unique([len(own) for own in entities])
     rng = np.random.default_rng(seed)
-    far = np.empty((permutations, len(counts)))
-    for row in far:
+    deviations = np.empty((permutations, len(counts)))
+    for row in deviations:
         row[:] = np.abs(values[rng.choice(len(values), counts[-1], replace=False)].cumsum()[counts - 1] / counts)
-    far = np.sort(far, axis=0)
+    deviations = np.sort(deviations, axis=0)
     tie = _TIE * float(np.abs(values).max())
-    found = []
+    ps = []
     for own in entities:
-        column = far[:, np.searchsorted(counts, len(own))]
+        column = deviations[:, np.searchsorted(counts, len(own))]
         hits = permutations - int(np.searchsorted(column, abs(mean(own) - centre) - tie))
-        found.append((1 + hits) / (1 + permutations))
-    return found
+        ps.append((1 + hits) / (1 + permutations))
+    return ps
 
 
 def _chunks(rows: int, width: int) -> Iterator[int]:
-    """Yield how many rows to draw at a time."""
+    """Yield numbers of rows to draw at a time, which add up to `rows`."""
     at_once = max(1, _AT_ONCE // width)
     for start in range(0, rows, at_once):
         yield min(at_once, rows - start)
 
 
-def _put_back(order: np.ndarray, values: np.ndarray) -> list[float]:
-    found = np.empty(len(order))
-    found[order] = np.minimum(values, 1)
-    return [float(one) for one in found]
+def _unsorted(order: np.ndarray, values: np.ndarray) -> list[float]:
+    """Return p values in their original order, at most 1; `values` are sorted by `order`."""
+    original = np.empty(len(order))
+    original[order] = np.minimum(values, 1)
+    return [float(value) for value in original]

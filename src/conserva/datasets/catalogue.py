@@ -1,9 +1,9 @@
-"""The seven text datasets of Ali et al. (ICML 2022), by name, in splits that are fit to train and to measure on.
+"""The seven text datasets of Ali et al. (ICML 2022) by name, in cleaned splits.
 
-Each split is read from a folder or from the Hugging Face hub, held against the published numbers of rows and labels,
-and cleaned: characters by `clean_text`, rows as the functions below say for each dataset. Validation and test keep all
-rows but empty ones. IMDB's rows are sorted by class, so a part of a split is to be drawn with `Labelled.take`, which
-takes rows at random. After cleaning the splits have, in rows:
+Each split is read from a folder or from the Hugging Face hub, compared with the published numbers of rows and labels,
+and cleaned: characters by `clean_text`, rows as described in the functions below for each dataset. Validation and test
+keep all rows that are not empty. The rows of IMDB are sorted by class, so use `Labelled.take`, which samples at random,
+for a part of a split. The numbers of rows after cleaning:
 
 | name | train | validation | test |
 | --- | --- | --- | --- |
@@ -34,29 +34,29 @@ SPLITS = ("train", "validation", "test")
 """The splits that every dataset has."""
 
 FOLDER_VARIABLE = "CONSERVA_DATA"
-"""The environment variable that names the folder of datasets, where none is given."""
+"""The environment variable with the default folder of datasets."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Where the rows of a split come from, and how many of each label were published."""
+    """The source of a split, and the published number of rows of each label."""
 
     file: str
-    """A Parquet file within the folder of datasets, with columns `text`, `label` and `split`."""
+    """A Parquet file in the folder of datasets, with columns `text`, `label` and `split`."""
     rows: str
-    """The value in the file's column `split`."""
+    """The value of the split in the file's column `split`."""
     hub: str
-    """The dataset on the Hugging Face hub, its configuration after a colon."""
+    """The dataset on the Hugging Face hub, with its configuration after a colon."""
     hub_split: str
     hub_columns: tuple[str, str]
     """The columns of texts and of labels on the hub."""
     counts: tuple[int, ...]
-    """The rows of each label, in the order of the labels, before anything is cleaned."""
+    """The number of rows of each label, in the order of the labels, before cleaning."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published dataset: its labels in the order of their indices, and where each split comes from."""
+    """A published dataset: its labels in the order of their indices, and the sources of its splits."""
 
     name: str
     title: str
@@ -66,16 +66,16 @@ class Dataset:
     validation: Split
     test: Split
     compared: Callable[[str], str] | None = str
-    """How texts are compared to keep train apart from the other splits; None where repeats are allowed."""
+    """The key by which texts of train that are in other splits are found; None if duplicates are allowed."""
     held_out: int = 0
-    """How many rows of each class are held out of train, where no validation split was published."""
+    """The number of rows per class of train that are held out, if no validation split was published."""
 
     def read(self, split: str, folder: str | Path | None = None) -> Labelled:
-        """Return a split, cleaned, with class indices as labels.
+        """Return a cleaned split, with class indices as labels.
 
-        It is read from `folder`, or else from the folder that the environment variable CONSERVA_DATA names, or else
-        from the Hugging Face hub. Train has no text of the other splits, and none with several labels, but for speech
-        (Meld-S, Semaine), where short utterances repeat.
+        It is read from `folder`, by default the one in the environment variable CONSERVA_DATA, otherwise from the
+        Hugging Face hub. Texts of other splits and texts with several labels are removed from train, except for
+        dialogues (Meld-S, Semaine), where short utterances repeat.
         """
         if split not in SPLITS:
             raise Error(f"split={split!r} is unknown: {self.name} has {', '.join(SPLITS)}.")
@@ -92,7 +92,7 @@ class Dataset:
         return Labelled(tuple(text for text, _ in rows), tuple(label for _, label in rows), source)
 
     def _rows(self, split: str, folder: str | Path | None) -> tuple[list[Row], str]:
-        """Return the rows of a split as published, with clean texts, and where they are from."""
+        """Return the published rows of a split with cleaned texts, and a description of their source."""
         origin: Split = getattr(self, split)
         read = _from_hub(origin) if folder is None else _from_folder(origin, expanded(folder))
         labels = self._indices(read.labels or ())
@@ -102,20 +102,20 @@ class Dataset:
         return [(text, label) for text, label in cleaned if text], source
 
     def _indices(self, labels: Iterable[str | int]) -> list[int]:
-        """Return class indices; names are looked up in any case, and those unknown are -1, which `_check` refuses."""
+        """Return class indices; names match case-insensitively, and unknown names are -1, which `_check` rejects."""
         known = {label.casefold(): index for index, label in enumerate(self.labels)}
         return [label if isinstance(label, int) else known.get(label.casefold(), -1) for label in labels]
 
     def _check(self, labels: list[int], counts: tuple[int, ...], source: str) -> None:
-        """Refuse rows that are not those published: another release, or a copy cut short, has other results."""
-        found = Counter(labels)
-        if found == Counter(dict(enumerate(counts))):
+        """Raise an `Error` unless the counts are those published: another release would give other results."""
+        actual = Counter(labels)
+        if actual == Counter(dict(enumerate(counts))):
             return
-        known = [found[index] for index in range(len(self.labels))]
+        known = [actual[index] for index in range(len(self.labels))]
         raise Error(
             f"{source}: expected {sum(counts):,} rows ({self._listed(counts)}), found {len(labels):,} "
-            f"({self._listed(known)}, {len(labels) - sum(known):,} of other labels). Get the release as published, "
-            "or read another one with conserva.datasets.read_labelled, which counts nothing."
+            f"({self._listed(known)}, {len(labels) - sum(known):,} of other labels). Download the published release, "
+            "or read another one with conserva.datasets.read_labelled, which does not check counts."
         )
 
     def _listed(self, counts: Iterable[int]) -> str:
@@ -127,7 +127,7 @@ def dataset(name: str) -> Dataset:
     if name not in DATASETS:
         near = difflib.get_close_matches(name.lower(), list(DATASETS), 1, 0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise Error(f"dataset={name!r} is unknown.{hint} There is {', '.join(DATASETS)}.")
+        raise Error(f"dataset={name!r} is unknown.{hint} Choose one of {', '.join(DATASETS)}.")
     return DATASETS[name]
 
 
@@ -135,7 +135,7 @@ def _from_folder(origin: Split, folder: Path) -> Labelled:
     path = folder / origin.file
     if not os.path.isfile(path):
         raise Error(
-            f"{str(folder)!r} has no file {origin.file!r}: name the folder that holds it with folder= or the "
+            f"{str(folder)!r} has no file {origin.file!r}: give the folder that contains it with folder= or the "
             f"environment variable {FOLDER_VARIABLE}, or use neither to read {origin.hub!r} from the Hugging Face hub."
         )
     return read_labelled(path, text="text", label="label", split=origin.rows, allow_empty=True)
@@ -146,7 +146,7 @@ def _from_hub(origin: Split) -> Labelled:
     try:
         return read_labelled(origin.hub, text=text, label=label, split=origin.hub_split, allow_empty=True)
     except Error as error:
-        raise Error(f"{error} Or set {FOLDER_VARIABLE} to a folder that holds {origin.file!r}.") from None
+        raise Error(f"{error} Or set {FOLDER_VARIABLE} to a folder that contains {origin.file!r}.") from None
 
 
 # The datasets.
@@ -157,10 +157,10 @@ _Counts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def _sst2() -> Dataset:
-    """Return SST-2 as in GLUE, with the test sentences of the treebank: GLUE publishes its own without labels.
+    """Return SST-2 as in GLUE, with the test sentences of the treebank, since GLUE's test split has no labels.
 
-    GLUE's train consists of phrases, and some are whole sentences of validation or test. The files are tokenised
-    differently, so texts are compared by their letters and digits. A few phrases have both labels in train.
+    GLUE's train consists of phrases, some of which are complete sentences of validation or test. The files are
+    tokenized differently, so texts are compared by their letters and digits. A few phrases have both labels in train.
     """
     glue, hub, columns = "sst2/sst2_glue.parquet", "nyu-mll/glue:sst2", ("sentence", "label")
     sentences = "sst2/sst2_sentences.parquet"
@@ -176,9 +176,9 @@ def _sst2() -> Dataset:
 
 
 def _imdb() -> Dataset:
-    """Return IMDB, with a tenth of train held out for validation: none was published.
+    """Return IMDB, with a tenth of train held out for validation, since no validation split was published.
 
-    Some reviews are in train and in test, and are taken out of train before anything is held out.
+    Reviews that are also in test are removed from train before.
     """
     file, hub, columns, counts = "imdb/imdb.parquet", "stanfordnlp/imdb", ("text", "label"), (12_500, 12_500)
     train = Split(file, "train", hub, "train", columns, counts)
@@ -189,8 +189,8 @@ def _imdb() -> Dataset:
 def _tweets(task: str, title: str, labels: tuple[str, ...], counts: _Counts) -> Dataset:
     """Return a task of TweetEval.
 
-    Hate has empty texts, 232 texts of its train in test too, many with another label there, and characters that were
-    encoded twice. A few tweets of hate and of sentiment have several labels in train.
+    Hate has empty texts, 232 texts in both train and test, many with different labels, and characters that were encoded
+    twice. A few tweets of hate and of sentiment have several labels in train.
     """
     file = f"tweeteval_{task}/tweeteval_{task}.parquet"
     splits = _splits(file, ("train", "val", "test"), f"cardiffnlp/tweet_eval:{task}", ("text", "label"), counts)
@@ -198,12 +198,12 @@ def _tweets(task: str, title: str, labels: tuple[str, ...], counts: _Counts) -> 
 
 
 def _dialogues(name: str, title: str, configuration: str, counts: _Counts) -> Dataset:
-    """Return a dataset of SILICONE, whose splits share texts: that "okay" is said again is speech, and no fault.
+    """Return a dataset of SILICONE, whose splits share texts: utterances such as "okay" naturally repeat.
 
-    On the hub it is a loading script, which the package datasets refuses to run: it is to be read from a folder.
+    On the hub it is a loading script, which the package datasets does not run, so it must be read from a folder.
     """
     file = f"silicone_{configuration}/silicone_{configuration}.parquet"
-    columns = ("Utterance", "Label")  # the column Sentiment has the labels' names
+    columns = ("Utterance", "Label")  # the names of labels are in the column Sentiment
     splits = _splits(file, ("train", "dev", "test"), f"eusip/silicone:{configuration}", columns, counts)
     return Dataset(name, title, _SENTIMENTS, *splits, compared=None)
 
@@ -211,10 +211,8 @@ def _dialogues(name: str, title: str, configuration: str, counts: _Counts) -> Da
 def _splits(
     file: str, rows: tuple[str, str, str], hub: str, columns: tuple[str, str], counts: _Counts
 ) -> tuple[Split, Split, Split]:
-    """Return three splits of one file, which bear our names on the hub."""
-    train, validation, test = (
-        Split(file, rows[place], hub, split, columns, counts[place]) for place, split in enumerate(SPLITS)
-    )
+    """Return the three splits of a file, which on the hub have the names in `SPLITS`."""
+    train, validation, test = (Split(file, rows[i], hub, split, columns, counts[i]) for i, split in enumerate(SPLITS))
     return train, validation, test
 
 
@@ -238,5 +236,5 @@ _ALL = (
     _dialogues("semaine", "Semaine", "sem", ((844, 2_291, 1_129), (92, 261, 132), (158, 488, 232))),
 )
 
-DATASETS: Mapping[str, Dataset] = {one.name: one for one in _ALL}
+DATASETS: Mapping[str, Dataset] = {each.name: each for each in _ALL}
 """The datasets by name."""

@@ -1,4 +1,4 @@
-"""Digits to try things on: ten that are drawn here with a few strokes each, images of MNIST by number, and files."""
+"""Images of digits: ten drawn with a few strokes each, images of MNIST by number, and files."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from .superpixels import superpixels
 Point = tuple[float, float]
 
 LARGEST_DIGIT = MEBIBYTE
-"""How large the file of an array may be: 28 x 28 numbers take a few thousand bytes."""
+"""The maximum size in bytes of an array file: 28 x 28 numbers take a few thousand bytes."""
 
 PEN = 1.25
-"""Half of the pen's width, in pixels."""
+"""Half of the width of strokes, in pixels."""
 
 
 def _arc(centre: Point, radii: Point, start: float, end: float) -> list[Point]:
-    """Return points on an ellipse, from one angle to another: 0 is to the right, and they grow clockwise."""
+    """Return points on an ellipse between two angles in degrees, clockwise from the right."""
     angles = np.radians(np.linspace(start, end, 24))
     (x, y), (wide, high) = centre, radii
-    return [(x + wide * float(np.cos(one)), y + high * float(np.sin(one))) for one in angles]
+    return [(x + wide * float(np.cos(angle)), y + high * float(np.sin(angle))) for angle in angles]
 
 
 _STROKES: Mapping[int, Sequence[list[Point]]] = {
@@ -48,15 +48,15 @@ _STROKES: Mapping[int, Sequence[list[Point]]] = {
     8: [_arc((14.2, 9.2), (4.2, 4.2), 0, 360), _arc((13.8, 18), (5, 4.8), 0, 360)],
     9: [_arc((13, 10), (4.8, 4.8), 0, 360), [(17.8, 9.5), (17, 15), (14.5, 23)]],
 }
-"""Digit -> its strokes, in pixels to the right and down."""
+"""Digit -> its strokes, as (x, y) in pixels from the upper left corner."""
 
 
 _MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
-"""Of pictures that may be grey and opaque."""
+"""Modes of pictures that can be grey and opaque."""
 
 
 class Digit(NamedTuple):
-    """An image of 28 x 28, white on black, with what it shows, if that is known, and what it is called."""
+    """A 28 x 28 image, white on black, with its label, if known, and its name."""
 
     image: np.ndarray
     label: int | None
@@ -64,9 +64,9 @@ class Digit(NamedTuple):
 
 
 def drawn_digit(digit: int) -> np.ndarray:
-    """Return one of ten digits as an image like those of MNIST: 28 x 28 bytes, white on black."""
+    """Return a drawn digit as an image like those of MNIST: 28 x 28 uint8, white on black."""
     if digit not in _STROKES:
-        raise Error(f"digit={digit!r} is none of 0 to 9.")
+        raise Error(f"digit={digit!r} is unknown: give 0 to 9.")
     y, x = np.mgrid[:28, :28]
     far = np.full((28, 28), np.inf)
     for stroke in _STROKES[digit]:
@@ -74,19 +74,19 @@ def drawn_digit(digit: int) -> np.ndarray:
             length = (bx - ax) ** 2 + (by - ay) ** 2
             share = np.clip(((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length, 0, 1)
             far = np.minimum(far, np.hypot(x - ax - share * (bx - ax), y - ay - share * (by - ay)))
-    found: np.ndarray = np.rint(255 * np.clip(PEN + 0.5 - far, 0, 1)).astype(np.uint8)
-    return found
+    image: np.ndarray = np.rint(255 * np.clip(PEN + 0.5 - far, 0, 1)).astype(np.uint8)
+    return image
 
 
 def read_digit(given: str, folder: str | Path | None = None) -> Digit:
-    """Return a digit: a drawn one for "7", MNIST's own for "test:12", or that of a file.
+    """Return a digit: a drawn one for "7", one of MNIST for "test:12", or one from a file.
 
-    A file is a picture (.png) or an array (.npy) of 28 x 28, white on black.
+    A file is a picture (.png) or an array (.npy) of 28 x 28 pixels, white on black.
     """
     if re.fullmatch(r"\d", given):
         return Digit(drawn_digit(int(given)), None, f"a drawn {given}")
-    if found := re.fullmatch(r"(train|validation|test):(\d+)", given):
-        file, images, labels, (row,) = mnist.read(found[1], folder, int(found[2]))
+    if match := re.fullmatch(r"(train|validation|test):(\d+)", given):
+        file, images, labels, (row,) = mnist.read(match[1], folder, int(match[2]))
         return Digit(images[row], int(labels[row]), f"{file} {row}")
     path = expanded(given)
     if not os.path.isfile(path):
@@ -100,7 +100,7 @@ def _check_size(shape: tuple[int, ...], given: str) -> None:
 
 
 def digit_graph(given: str, folder: str | Path | None = None) -> Graph:
-    """Return the superpixels of a digit, which is given as to `read_digit`."""
+    """Return the superpixel graph of a digit; the parameters are those of `read_digit`."""
     return superpixels(*read_digit(given, folder))
 
 
@@ -110,18 +110,18 @@ def _image(path: Path, given: str) -> np.ndarray:
         require(f"Reading {str(path)!r}", "PIL")
     try:
         if is_array:
-            found = np.load(io.BytesIO(read_bytes(path, repr(str(path)), LARGEST_DIGIT)), allow_pickle=False)
-            _check_size(found.shape, given)
-            return np.asarray(found)
+            array = np.load(io.BytesIO(read_bytes(path, repr(str(path)), LARGEST_DIGIT)), allow_pickle=False)
+            _check_size(array.shape, given)
+            return np.asarray(array)
         with opened(path, repr(str(path))) as picture:
             _check_size((picture.height, picture.width), given)
             mode, colours = picture.mode, np.asarray(picture.convert("RGBA"))
     except Error:
         raise
-    except Exception as error:  # whatever Pillow and numpy find
+    except Exception as error:  # Pillow and numpy raise many types of exceptions
         reason = f"{type(error).__name__}: {error}"
         raise Error(f"{str(path)!r} is not a picture (.png) or array (.npy): {reason}") from None
     grey = colours[:, :, 0]
     if mode not in _MODES or (colours[:, :, :3] != grey[:, :, None]).any() or (colours[:, :, 3] != 255).any():
-        raise Error(f"{str(path)!r} has mode {mode!r}: a digit is white on black, give it in bytes of grey (mode 'L').")
+        raise Error(f"{str(path)!r} has mode {mode!r}: a digit is white on black, give it in 8-bit grey (mode 'L').")
     return grey

@@ -1,4 +1,4 @@
-"""Graphs: nodes with features, edges, and what a graph transformer knows of their structure."""
+"""Graphs: nodes with features, edges, and their structure as inputs of a graph Transformer."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ..errors import Error
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph: every edge stands in both directions, none twice, and none from a node to itself."""
+    """An undirected graph without loops: `edges` contains both directions of every edge once."""
 
     nodes: np.ndarray
-    """Features, nodes x features: ids into one table that all features share, where 0 means no value, or numbers."""
+    """Features, nodes x features: numbers, or ids of an embedding that all features share, where 0 is padding."""
     edges: np.ndarray
-    """Where each edge starts and where it ends, 2 x edges."""
+    """The source and target node of each edge, 2 x edges."""
     edge_ids: np.ndarray | None = None
-    """The id of each edge, from 1: 0 means no edge."""
+    """The type of each edge, from 1: 0 means no edge."""
     label: int | None = None
     name: str = ""
     names: tuple[str, ...] = ()
-    """What each node is called; none if they have only their numbers."""
+    """The names of the nodes; may be empty."""
     picture: Mapping[str, Any] | None = None
-    """What nodes are drawn on: `kind` "molecule" with its `smiles`, whose atoms are the nodes, or "superpixels" with an
-    `image` in bytes and the `regions` of its pixels, which are the nodes."""
+    """How nodes are drawn: `kind` "molecule" with its `smiles`, whose atoms are the nodes, or "superpixels" with an
+    `image` as uint8 and the `regions` of its pixels, which are the nodes."""
 
     def __post_init__(self) -> None:
         nodes, edges = np.array(self.nodes), np.array(self.edges)
@@ -44,9 +44,9 @@ class Graph:
         if self.names and len(self.names) != len(nodes):
             raise Error(f"names{of} has {len(self.names)} for {len(nodes)} node(s): give one for each, or none.")
         if self.label is not None:
-            object.__setattr__(self, "label", int(self.label))  # numpy's integers are no JSON
+            object.__setattr__(self, "label", int(self.label))  # NumPy integers are not serialisable as JSON
         self._set("nodes", nodes.astype(np.float32 if nodes.dtype.kind == "f" else np.int64))
-        self._set("edges", edges.astype(np.int32))  # a dataset of images has tens of millions
+        self._set("edges", edges.astype(np.int32))  # to save memory: a dataset of images has tens of millions
         if ids is not None:
             self._set("edge_ids", ids.astype(np.int32))
 
@@ -60,24 +60,24 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What a graph transformer knows of a graph beside its nodes."""
+    """The inputs of a graph Transformer that depend on the edges of a graph."""
 
     degrees: np.ndarray
     distances: np.ndarray
-    """The edges on a shortest path, nodes x nodes, clipped to `max_distance`; one more where there is no path."""
+    """Lengths of shortest paths, nodes x nodes, clipped to `max_distance`; max_distance + 1 where there is no path."""
     paths: np.ndarray | None
-    """The ids of the first edges on one such path, nodes x nodes x hops; 0 where it has ended. None without ids."""
+    """Ids of the first edges on a shortest path, nodes x nodes x hops, padded with 0. None without edge ids."""
 
 
 def structure(graph: Graph, max_distance: int = 19, max_hops: int = 5) -> Structure:
     """Return degrees, distances and the edges along shortest paths.
 
-    Of several shortest paths it takes the one that goes to the node with the lowest index at every step.
+    Of several shortest paths, the one with the lowest node index at every step is chosen.
     """
     if not 1 <= max_distance <= 254:
         raise Error(f"max_distance={max_distance} is out of range: give 1 to 254.")
     if max_hops < 1:
-        raise Error(f"max_hops={max_hops} leaves no edge of a path: give 1 or more.")
+        raise Error(f"max_hops={max_hops} is too small: give 1 or more.")
     source, _ = graph.edges
     exact = _distances(graph.edges, len(graph))
     distances = np.where(np.isinf(exact), max_distance + 1, np.minimum(exact, max_distance)).astype(np.uint8)
@@ -87,17 +87,17 @@ def structure(graph: Graph, max_distance: int = 19, max_hops: int = 5) -> Struct
 
 
 def _distances(edges: np.ndarray, count: int) -> np.ndarray:
-    """Return the edges on a shortest path from every node to every other, infinite where there is none."""
+    """Return the lengths of shortest paths between all nodes, infinite where there is no path."""
     distances = np.full((count, count), np.inf)
     np.fill_diagonal(distances, 0.0)
     source, target = edges[:, np.argsort(edges[1], kind="stable")]
     starts = np.flatnonzero(np.diff(target, prepend=-1))
     reached, steps = distances == 0, 0
-    while len(starts) and reached.any():  # breadth-first from all nodes at once
+    while len(starts) and reached.any():  # breadth-first search from all nodes at once
         steps += 1
-        found = np.zeros_like(reached)
-        found[:, target[starts]] = np.logical_or.reduceat(reached[:, source], starts, axis=1)
-        reached = found & np.isinf(distances)
+        adjacent = np.zeros_like(reached)
+        adjacent[:, target[starts]] = np.logical_or.reduceat(reached[:, source], starts, axis=1)
+        reached = adjacent & np.isinf(distances)
         distances[reached] = steps
     return distances
 
@@ -109,7 +109,7 @@ def _paths(edges: np.ndarray, ids: np.ndarray, exact: np.ndarray, hops: int) -> 
         return paths
     order = np.lexsort((edges[1], edges[0]))
     source, target = edges[:, order]
-    # For each edge and each end: whether the edge leads nearer to it. The first that does is the one to take.
+    # For each edge and each final node: whether the edge leads nearer to it. The first such edge is chosen.
     nearer = exact[target] < exact[source]
     starts = np.flatnonzero(np.diff(source, prepend=-1))
     taken = np.full((count, count), none)
@@ -125,7 +125,7 @@ def _paths(edges: np.ndarray, ids: np.ndarray, exact: np.ndarray, hops: int) -> 
 
 
 def chosen(graph: Graph, kept: np.ndarray | Sequence[int]) -> np.ndarray:
-    """Return which nodes are chosen, as booleans, from booleans for all nodes or from the indices of some."""
+    """Return a boolean mask of nodes, given a boolean mask or the indices of nodes."""
     given, size = np.asarray(kept), len(graph)
     if given.dtype == bool:
         if given.shape != (size,):
@@ -139,24 +139,24 @@ def chosen(graph: Graph, kept: np.ndarray | Sequence[int]) -> np.ndarray:
         raise Error(f"kept has the node {wrong}: the graph has 0 to {size - 1}.")
     if len(set(given.tolist())) < len(given):
         raise Error(f"kept has a node twice: {given.tolist()}.")
-    found = np.zeros(size, bool)
-    found[given] = True
-    return found
+    mask = np.zeros(size, bool)
+    mask[given] = True
+    return mask
 
 
 def induced(graph: Graph, kept: np.ndarray | Sequence[int]) -> Graph:
-    """Return the sub-graph of some nodes, in their order, with the edges between them.
+    """Return the induced subgraph of nodes, in their order.
 
-    A graph has a node at least: to be left with none, mask all of them in `batch`.
+    It must have at least one node: to remove all nodes, mask them in `batch`.
     """
-    there = chosen(graph, kept)
-    if not there.any():
+    mask = chosen(graph, kept)
+    if not mask.any():
         raise Error("kept has no node: mask all nodes in a batch instead, with batch(..., kept=).")
-    inside = there[graph.edges].all(0)
-    edges = (np.cumsum(there) - 1)[graph.edges[:, inside]]
+    inside = mask[graph.edges].all(0)
+    edges = (np.cumsum(mask) - 1)[graph.edges[:, inside]]
     ids = None if graph.edge_ids is None else graph.edge_ids[inside]
-    names = tuple(name for name, is_kept in zip(graph.names, there, strict=bool(graph.names)) if is_kept)
-    return replace(graph, nodes=graph.nodes[there], edges=edges, edge_ids=ids, names=names, picture=None)
+    names = tuple(name for name, is_kept in zip(graph.names, mask, strict=bool(graph.names)) if is_kept)
+    return replace(graph, nodes=graph.nodes[mask], edges=edges, edge_ids=ids, names=names, picture=None)
 
 
 def batch(
@@ -164,13 +164,16 @@ def batch(
     structures: Sequence[Structure],
     kept: Sequence[np.ndarray | Sequence[int]] | None = None,
 ) -> dict[str, Tensor]:
-    """Return graphs as the tensors that `conserva.models.graphormer` takes, padded to the largest.
+    """Return graphs as inputs of `conserva.models.graphormer`, padded to the largest.
 
     Parameters
     ----------
+    graphs
+        The graphs of the batch.
+    structures
+        Their structures, from `structure`.
     kept
-        For each graph the nodes that are there; all without it. The others are masked, and the rest keeps the
-        structure of the whole graph.
+        The nodes of each graph that are not masked, by default all; they keep the structure of the whole graph.
     """
     _check_batch(graphs, structures, kept)
     size, count = max(map(len, graphs)), len(graphs)
@@ -184,33 +187,33 @@ def batch(
     }
     if paths is not None:
         tensors["paths"] = torch.zeros(count, size, size, paths.shape[2], dtype=torch.long)
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}  # the same memory
-    for row, (graph, its) in enumerate(zip(graphs, structures, strict=True)):
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}  # views of the same memory
+    for row, (graph, edges) in enumerate(zip(graphs, structures, strict=True)):
         n = len(graph)
         arrays["nodes"][row, :n] = graph.nodes
-        arrays["degrees"][row, :n] = its.degrees
-        arrays["distances"][row, :n, :n] = its.distances
+        arrays["degrees"][row, :n] = edges.degrees
+        arrays["distances"][row, :n, :n] = edges.distances
         arrays["attention_mask"][row, 0] = True  # the virtual node
         arrays["attention_mask"][row, 1 : 1 + n] = True if kept is None else chosen(graph, kept[row])
-        if its.paths is not None:
-            arrays["paths"][row, :n, :n] = its.paths
+        if edges.paths is not None:
+            arrays["paths"][row, :n, :n] = edges.paths
     return tensors
 
 
-# What is wrong with what was given.
+# Checks of arguments.
 
 
 def _check_nodes(nodes: np.ndarray, what: str) -> None:
     if nodes.ndim != 2 or nodes.dtype.kind not in "iuf":
         raise Error(f"{what} have the shape {nodes.shape} in {nodes.dtype}: give nodes x features, ids or numbers.")
     if not len(nodes):
-        raise Error(f"{what} are none: a graph has one at least.")
+        raise Error(f"{what} are empty: a graph has at least one.")
     if not nodes.shape[1]:
-        raise Error(f"{what} have no feature: give one at least.")
+        raise Error(f"{what} have no feature: give at least one.")
     wrong = ~np.isfinite(nodes) if nodes.dtype.kind == "f" else nodes < 0
     if wrong.any():
         node, feature = np.argwhere(wrong)[0]
-        wanted = "numbers are finite" if nodes.dtype.kind == "f" else "ids are 0 or more"
+        wanted = "numbers must be finite" if nodes.dtype.kind == "f" else "ids must be 0 or more"
         raise Error(f"{what}[{node}, {feature}] is {nodes[node, feature]}: {wanted}.")
 
 
@@ -242,15 +245,17 @@ def _check_ids(ids: np.ndarray, count: int, what: str) -> None:
 
 def _check_batch(graphs: Sequence[Graph], structures: Sequence[Structure], kept: Sequence[object] | None) -> None:
     if not graphs:
-        raise Error("graphs is empty: give one at least.")
+        raise Error("graphs is empty: give at least one.")
     if len(structures) != len(graphs) or (kept is not None and len(kept) != len(graphs)):
         given = f"{len(structures)} structure(s)" + ("" if kept is None else f" and {len(kept)} kept")
         raise Error(f"{len(graphs)} graph(s) have {given}: give one for each.")
     kinds = {(graph.nodes.dtype.kind, graph.nodes.shape[1]) for graph in graphs}
     if len(kinds) > 1:
-        raise Error("graphs have different features: a batch has ids or numbers, and as many for every node.")
-    if len({None if one.paths is None else one.paths.shape[2] for one in structures}) > 1:
-        raise Error("structures have paths of different lengths, or some have none: make all of them alike.")
-    for row, (graph, its) in enumerate(zip(graphs, structures, strict=True)):
-        if len(its.degrees) != len(graph):
-            raise Error(f"structures[{row}] is of {len(its.degrees)} node(s), graphs[{row}] has {len(graph)}.")
+        raise Error("graphs have different features: in a batch, all nodes must have equally many ids, or numbers.")
+    if len({None if each.paths is None else each.paths.shape[2] for each in structures}) > 1:
+        raise Error(
+            "structures have paths of different lengths, or only some have paths: use the same settings for all."
+        )
+    for row, (graph, edges) in enumerate(zip(graphs, structures, strict=True)):
+        if len(edges.degrees) != len(graph):
+            raise Error(f"structures[{row}] is of {len(edges.degrees)} node(s), graphs[{row}] has {len(graph)}.")

@@ -1,6 +1,6 @@
-"""The graph datasets of Ali et al. (ICML 2022) by name, and the shape of the Graphormer that reads them.
+"""The graph datasets of Ali et al. (ICML 2022) by name, and the configurations of their Graphormers.
 
-BACE is split by scaffolds; `bace-random` has the same molecules in splits of the same sizes, drawn at random.
+BACE is split by scaffolds; `bace-random` has the same molecules in random splits of the same sizes.
 
 | name | train | validation | test |
 | --- | --- | --- | --- |
@@ -27,26 +27,26 @@ Progress = Callable[[int, int], None]
 Reader = Callable[[str, str | Path | None, int | None, int, Progress | None], list[Graph]]
 
 BOTH = "train+validation"
-"""Train and validation as one split, for a last training that holds nothing out."""
+"""Train and validation as one split, for a final training without validation."""
 
 
 @dataclass(frozen=True)
 class GraphDataset:
-    """A published dataset of graphs: its labels in the order of their indices, and the model that reads it."""
+    """A published dataset of graphs: its labels in the order of their indices, and the configuration of its model."""
 
     name: str
     title: str
     labels: tuple[str, ...]
     metric: str
-    """What the paper measures on it: "accuracy" or "roc_auc"."""
+    """The metric that the paper reports: "accuracy" or "roc_auc"."""
     shape: Mapping[str, int]
     """Settings of `conserva.models.graphormer.GraphormerConfig`."""
     sizes: Mapping[str, int]
-    """The graphs in each split."""
+    """The number of graphs in each split."""
     packages: tuple[str, ...]
-    """What the graphs are made with: other versions may make others."""
+    """Packages that convert the data to graphs; the result can depend on their versions."""
     reader: Reader
-    """Called with a split, a folder, a count (None for all), a seed and what hears of the progress."""
+    """Called with a split, a folder, a count (None for all), a seed and a progress callback."""
 
     def read(
         self,
@@ -61,21 +61,21 @@ class GraphDataset:
         Parameters
         ----------
         folder
-            The datasets' folder; the one that CONSERVA_DATA names, if left out.
+            The folder of datasets; by default the one in CONSERVA_DATA.
         count
-            How many graphs, drawn at random with `seed`; all for None.
+            The number of graphs, drawn at random with `seed`; None for all.
         progress
-            Called with the number of graphs done and of all, while superpixels are found.
+            Called with the number of graphs done and the total, while superpixels are computed.
         """
         if split not in (*SPLITS, BOTH):
             raise Error(f"split={split!r} is unknown: {self.name} has {', '.join(SPLITS)} and {BOTH}.")
         if count is not None and count < 1:
-            raise Error(f"count={count} takes no graph: give 1 or more, or None for all.")
+            raise Error(f"count={count} is too small: give 1 or more, or None for all.")
         if split != BOTH:
             return self.reader(split, folder, count, seed, progress)
         if count is None:
             return [graph for part in SPLITS[:2] for graph in self.reader(part, folder, None, seed, progress)]
-        # As many of each as they have of the whole.
+        # In proportion to the sizes of both.
         train = round(count * self.sizes["train"] / (self.sizes["train"] + self.sizes["validation"]))
         parts = {"train": train, "validation": count - train}
         return [
@@ -91,7 +91,7 @@ def graph_dataset(name: str) -> GraphDataset:
     if name not in GRAPH_DATASETS:
         near = difflib.get_close_matches(name.lower(), list(GRAPH_DATASETS), 1, 0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise Error(f"dataset={name!r} is unknown.{hint} Of graphs there is {', '.join(GRAPH_DATASETS)}.")
+        raise Error(f"dataset={name!r} is unknown.{hint} Choose one of {', '.join(GRAPH_DATASETS)}.")
     return GRAPH_DATASETS[name]
 
 
@@ -124,7 +124,7 @@ _SIZE = {"hidden_size": 80, "num_attention_heads": 8, "ffn_size": 80, "num_hidde
 """The slim Graphormer of Ying et al. (2021), with the two layers of Ali et al."""
 
 _WIDE = {"hidden_size": 256, "ffn_size": 256}
-"""In ten epochs at the paper's rate a wider model learns more: chosen on the validation split among 80 to 256."""
+"""A wider model is more accurate after the paper's ten epochs; chosen from 80 to 256 on the validation split."""
 
 GRAPH_DATASETS: Mapping[str, GraphDataset] = {
     "bace": GraphDataset(

@@ -1,4 +1,4 @@
-"""Labelled texts: read from a file or a Hugging Face dataset, checked row by row."""
+"""Reading of labelled texts from a file or a Hugging Face dataset, with checks of every row."""
 
 from __future__ import annotations
 
@@ -24,28 +24,25 @@ from .._util.files import LARGEST, check_readable, expanded, read_text, reason
 from ..errors import Error
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles")
-"""The names under which a column of texts is found, in any case, when none is given."""
+"""Default names of the column of texts, matched case-insensitively."""
 
 LABEL_COLUMNS = ("label", "labels", "sentiment", "class", "target")
-"""The names under which a column of labels is found, in any case, when none is given."""
+"""Default names of the column of labels, matched case-insensitively."""
 
 HUB_SPLIT = "validation"
-"""The split of a Hugging Face dataset that is read when none is given."""
+"""The default split of a Hugging Face dataset."""
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:\w[\w.,+-]*)?")
-_FILE_ENDING = re.compile(r"\.[A-Za-z]\w*")  # a dataset's name may end in a version: `name-1.0` is not a file
+_FILE_ENDING = re.compile(r"\.[A-Za-z]\w*")  # the name of a dataset can end in a version, such as `name-1.0`
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_LINE_END = re.compile(r"\r\n|\r|\n")  # not str.splitlines: texts may hold U+0085 or U+2028
+_LINE_END = re.compile(r"\r\n|\r|\n")  # not str.splitlines: texts can contain U+0085 or U+2028
 _QUOTED = re.compile(r'"([^"]|"")*"')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts in the order of their file, their labels where there are any, and where they are from.
-
-    Tasks that take other inputs than texts have those in their place.
-    """
+    """Texts, or other inputs of a task, in the order of their file, with their labels, if any, and their source."""
 
     texts: tuple[Any, ...]
     labels: tuple[str | int, ...] | None
@@ -55,9 +52,9 @@ class Labelled:
         return len(self.texts)
 
     def take(self, count: int | None, seed: int = 0) -> Labelled:
-        """Return a random sample without replacement, in the order of the file; all for None or too large a count."""
+        """Return `count` rows at random without replacement, in the order of the file; all rows if count is None."""
         if count is not None and count < 1:
-            raise Error(f"count={count} takes nothing: give 1 or more, or None for all {len(self)}.")
+            raise Error(f"count={count} is too small: give 1 or more, or None for all {len(self)}.")
         if count is None or count >= len(self):
             return self
         rows = sorted(random.Random(seed).sample(range(len(self)), count))
@@ -67,7 +64,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class _Table:
-    """Named columns of one length, each read when it is first used: a file may hold many that are never used."""
+    """Named columns of equal length, which are read on demand, since a file can have many that are not used."""
 
     source: str
     names: list[str]
@@ -83,13 +80,21 @@ def read_labelled(
     split: str | None = None,
     allow_empty: bool = False,
 ) -> Labelled:
-    """Return the texts and labels of a .csv, .tsv, .jsonl, .ndjson, .json or .parquet file, or of a hub dataset.
+    """Read texts and labels from a file or from the Hugging Face hub.
 
-    A dataset is named as on the Hugging Face hub, its configuration after a colon: "imdb", "glue:sst2". `text` and
-    `label` name the columns; left out, they are found by the usual names, and a source without labels has None.
-    `split` is a split of the dataset ("validation" when left out) or, in a file with a column `split`, the value there,
-    or several as "train+dev".
-    An empty text is an error, unless `allow_empty` is set by who expects such rows.
+    Parameters
+    ----------
+    source
+        A .csv, .tsv, .jsonl, .ndjson, .json or .parquet file, or the name of a dataset on the hub, with its
+        configuration after a colon: "imdb", "glue:sst2".
+    text, label
+        The names of the columns; by default they are found by common names. Without a column of labels, the result has
+        `labels=None`.
+    split
+        A split of the dataset on the hub, by default "validation"; for a file with a column `split`, its value there,
+        or several as "train+dev".
+    allow_empty
+        Whether empty texts are accepted; otherwise they raise an `Error`.
     """
     if _names_file(source):
         table = _file(expanded(source))
@@ -102,7 +107,7 @@ def read_labelled(
         raise Error(f"{table.source!r} has no rows: give a source with at least one text.")
     text_column = _find(table, "text", text, TEXT_COLUMNS)
     if text_column is None:
-        raise Error(f"{table.source!r} has no column of texts: name one with text=, from {_listed(table.names)}.")
+        raise Error(f"{table.source!r} has no column of texts: choose one with text=, from {_listed(table.names)}.")
     label_column = _find(table, "label", label, tuple(name for name in LABEL_COLUMNS if name != text_column.lower()))
     texts = table.column(text_column)
     labels = None
@@ -114,9 +119,9 @@ def read_labelled(
 
 
 def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes: int) -> list[int]:
-    """Return the class index of each label: integers are indices, names are looked up, exactly and then in any case.
+    """Return the class index of each label: integers are indices, names are looked up exactly, then case-insensitively.
 
-    An error names the row by its place in `labels`, so call this before `take` to have the rows of the file.
+    Errors contain the row number in `labels`, so call this before `take` to get row numbers of the file.
     """
     folded: dict[str, set[int]] = {}
     for name, index in known.items():
@@ -130,44 +135,44 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
             continue
         if not isinstance(label, str):
             raise Error(f"Label {label!r} of row {row} is neither a name nor the index of a class.")
-        # Names that differ in case only are distinct classes: then nothing but an exact match will do.
-        alike = {known[label]} if label in known else folded.get(label.casefold(), set())
-        if len(alike) != 1:
+        # Names that differ in case only are distinct classes, which need an exact match.
+        matches = {known[label]} if label in known else folded.get(label.casefold(), set())
+        if len(matches) != 1:
             raise Error(
                 f"Label {shortened(label)} of row {row} is not one of the model's labels: {_listed(known)}. "
                 "Rename it in the data, or give class indices."
             )
-        indices.extend(alike)
+        indices.extend(matches)
     return indices
 
 
-# Which source it is.
+# Kinds of sources.
 
 
 def _names_file(source: str | Path) -> bool:
-    """Return whether a source is a file; what is neither a file nor like the name of a dataset is an error."""
+    """Return whether a source is a file; raise an `Error` if it is neither a file nor a valid name of a dataset."""
     path = expanded(source)
     ending = path.suffix.lower()
     if os.path.isdir(path):
-        raise Error(f"{str(source)!r} is a folder: name a file in it.")
-    there = True
+        raise Error(f"{str(source)!r} is a folder: give a file in it.")
+    exists = True
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        there = False
+        exists = False
     except (OSError, ValueError) as error:
         raise Error(f"{str(source)!r} cannot be read: {reason(error)}.") from None
     if ending in _READERS:
-        if not there:
+        if not exists:
             raise Error(f"{str(source)!r} is not a file: check the path.")
         return True
     endings = ", ".join(_READERS)
-    if there:
+    if exists:
         raise Error(f"{str(source)!r} ends in {path.suffix!r}: only {endings} files can be read.")
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source) or _FILE_ENDING.fullmatch(ending):
         raise Error(
-            f"{str(source)!r} is not a file, and not taken as the name of a Hugging Face dataset: "
-            f"give a {endings} file, or name or name:configuration."
+            f"{str(source)!r} is neither a file nor a valid name of a Hugging Face dataset: give a {endings} file, or "
+            "name or name:configuration."
         )
     return False
 
@@ -188,7 +193,7 @@ def _extra(module: str, needed_by: str) -> ModuleType:
         raise Error(f"{needed_by} needs the package {package}: pip install 'conserva[data]'.") from None
 
 
-# One reader for each kind of source.
+# Readers for each kind of source.
 
 
 def _csv(path: Path) -> _Table:
@@ -201,19 +206,20 @@ def _tsv(path: Path) -> _Table:
 
 
 def _quotes_are_text(content: str) -> bool:
-    """Return whether quotes in a TSV are characters like others, as in GLUE, or enclose fields, as spreadsheets write.
+    """Return whether quotes in a TSV are ordinary characters, as in GLUE, or enclose fields, as spreadsheets write.
 
-    They are text if every line has its columns already, and a field holds quotes that do not enclose it.
+    They are ordinary if all lines have equally many fields without quoting, and a field has quotes that do not enclose
+    it.
     """
     lines = [line.split("\t") for line in _LINE_END.split(content) if line]
     columns = {len(fields) for fields in lines}
-    whole = len(columns) == 1 and columns != {1}
-    return whole and any('"' in field and not _QUOTED.fullmatch(field) for fields in lines for field in fields)
+    is_regular = len(columns) == 1 and columns != {1}
+    return is_regular and any('"' in field and not _QUOTED.fullmatch(field) for fields in lines for field in fields)
 
 
 def _delimited(path: Path, content: str, delimiter: str, *, quoted: bool) -> _Table:
     before = csv.field_size_limit()
-    csv.field_size_limit(max(before, len(content)))  # a whole book may be one field; the limit is the process's own
+    csv.field_size_limit(max(before, len(content)))  # fields can be long; the limit is global, so it is restored
     reader = csv.reader(
         io.StringIO(content, newline=""),
         delimiter=delimiter,
@@ -223,16 +229,16 @@ def _delimited(path: Path, content: str, delimiter: str, *, quoted: bool) -> _Ta
     rows: list[list[str]] = []
     try:
         for fields in reader:
-            # More fields than columns are refused too: an unquoted comma would move the label into the text's place.
+            # More fields than columns are an error too: after an unquoted comma the columns would be shifted.
             if rows and fields and len(fields) != len(rows[0]):
                 raise Error(
                     f"{str(path)!r}, row {len(rows)} (up to line {reader.line_num}) has {len(fields)} field(s) for "
-                    f"{len(rows[0])} column(s): complete it, and quote fields that hold the delimiter {delimiter!r}."
+                    f"{len(rows[0])} column(s): complete it, and quote fields that contain the delimiter {delimiter!r}."
                 )
             if fields:
                 rows.append(fields)
     except csv.Error as error:
-        raise Error(f"{str(path)!r}, line {reader.line_num}: {error}. Mend the quotes there or before.") from None
+        raise Error(f"{str(path)!r}, line {reader.line_num}: {error}. Correct the quotes there or before.") from None
     finally:
         csv.field_size_limit(before)
     if not rows:
@@ -265,7 +271,7 @@ def _parsed(path: Path, content: str, first_line: int) -> object:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise Error(f"{str(path)!r}, line {line} is not JSON: {error.msg}, column {error.colno}.") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or lists in lists without end
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, or deeply nested lists
         raise Error(f"{str(path)!r}, line {first_line} or after cannot be read: {error}.") from None
 
 
@@ -278,7 +284,7 @@ def _parquet(path: Path) -> _Table:
     def column(name: str) -> list[object]:
         values, size = list[object](), 0
         with _opened(path) as file:
-            for batch in file.iter_batches(64, columns=[name]):  # few bytes may stand for very many
+            for batch in file.iter_batches(64, columns=[name]):  # small, since values may be highly compressed
                 (part,) = batch.columns
                 part = part.dictionary_decode() if hasattr(part, "dictionary_decode") else part
                 if (size := size + part.nbytes + 8 * len(part)) > LARGEST:
@@ -299,9 +305,9 @@ def _opened(path: Path) -> Iterator[Any]:
             yield file
     except Error:
         raise
-    except Exception as error:  # whatever Arrow finds
-        found = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        raise Error(f"{str(path)!r} is not a whole Parquet file ({found}): write or download it again.") from None
+    except Exception as error:  # Arrow raises many types of exceptions
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise Error(f"{str(path)!r} is not a complete Parquet file ({why}): write or download it again.") from None
 
 
 def _hub(source: str, split: str) -> _Table:
@@ -309,9 +315,9 @@ def _hub(source: str, split: str) -> _Table:
     name, _, configuration = source.partition(":")
     try:
         dataset = datasets.load_dataset(name, configuration or None, split=split)
-    except Exception as error:  # whatever the hub, the network or a dataset's own files raise
-        said = " ".join(str(error).split())[:240]
-        raise Error(f"{source!r} is neither a file nor a Hugging Face dataset with split={split!r} ({said}).") from None
+    except Exception as error:  # errors of the hub, of the network or of a dataset's files
+        why = " ".join(str(error).split())[:240]
+        raise Error(f"{source!r} is neither a file nor a Hugging Face dataset with split={split!r} ({why}).") from None
     return _Table(source, list(dataset.column_names), len(dataset), lambda column: list(dataset[column]))
 
 
@@ -325,7 +331,7 @@ _READERS: dict[str, Callable[[Path], _Table]] = {
 }
 
 
-# What the columns hold.
+# Contents of the columns.
 
 
 def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
@@ -335,21 +341,21 @@ def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
 
 def _find(table: _Table, kind: str, given: str | None, usual: tuple[str, ...]) -> str | None:
     if given is None:
-        found = [name for name in table.names if name.lower() in usual]
+        columns = [name for name in table.names if name.lower() in usual]
     else:
-        found = [name for name in table.names if name == given]
-        if not found:
+        columns = [name for name in table.names if name == given]
+        if not columns:
             raise Error(f"{table.source!r} has no column {kind}={given!r}: choose one of {_listed(table.names)}.")
-    if len(found) > 1:
+    if len(columns) > 1:
         raise Error(
-            f"{table.source!r} has several columns that may be the {kind}: {_listed(found)}. Name one with {kind}=, "
-            f"or rename it; all columns are {_listed(table.names)}."
+            f"{table.source!r} has several columns that may be the {kind}: {_listed(columns)}. Choose one with {kind}="
+            f", or rename it; all columns are {_listed(table.names)}."
         )
-    return found[0] if found else None
+    return columns[0] if columns else None
 
 
 def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
-    """Return the rows to read: a file that holds several splits is never read whole, training data among them."""
+    """Return the rows of a split; a file with several splits raises an `Error` if none is chosen."""
     column = _find(table, "split", None, ("split",))
     if column is None:
         if split is not None:
@@ -357,39 +363,39 @@ def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
                 f"{table.source!r} has no column 'split' to find split={split!r} in: leave split out to read all."
             )
         return range(table.length)
-    values = [one if isinstance(one, str) else shortened(one) for one in table.column(column)]
-    there = list(dict.fromkeys(values))
-    if split is None and len(there) > 1:
-        raise Error(f"{table.source!r} holds several splits: choose one with split=, from {_listed(there)}.")
-    wanted = there if split is None else [split] if split in there else split.split("+")
-    if missing := [one for one in wanted if one not in there]:
+    values = [value if isinstance(value, str) else shortened(value) for value in table.column(column)]
+    splits = list(dict.fromkeys(values))
+    if split is None and len(splits) > 1:
+        raise Error(f"{table.source!r} has several splits: choose one with split=, from {_listed(splits)}.")
+    wanted = splits if split is None else [split] if split in splits else split.split("+")
+    if missing := [name for name in wanted if name not in splits]:
         raise Error(
-            f"{table.source!r} has no rows with split={missing[0]!r}: choose one of {_listed(there)}, or more as a+b."
+            f"{table.source!r} has no rows with split={missing[0]!r}: choose one of {_listed(splits)}, or more as a+b."
         )
     return [row for row, value in enumerate(values) if value in wanted]
 
 
 def _text(table: _Table, row: int, value: object, allow_empty: bool) -> str:
-    place = f"{table.source!r}, row {row + 1}"
+    where = f"{table.source!r}, row {row + 1}"
     if not isinstance(value, str):
-        raise Error(f"{place}: the text is {shortened(value)}, not a string. Mend the row or leave it out.")
+        raise Error(f"{where}: the text is {shortened(value)}, not a string. Correct or remove the row.")
     if not (allow_empty or value.strip()):
-        raise Error(f"{place}: the text is empty. Fill it in or leave the row out.")
+        raise Error(f"{where}: the text is empty. Fill it in or remove the row.")
     if _SURROGATE.search(value):
-        raise Error(f"{place}: the text holds half a character (a lone surrogate). Write the row again.")
+        raise Error(f"{where}: the text contains half a character (a lone surrogate). Correct the row.")
     return value
 
 
 def _label(table: _Table, row: int, value: object) -> str | int:
-    place = f"{table.source!r}, row {row + 1}"
+    where = f"{table.source!r}, row {row + 1}"
     if isinstance(value, str):
         value = value.strip()
     if value is None or value != value or (isinstance(value, str) and value.lower() in ("", "nan")):
-        raise Error(f"{place} has no label. Fill it in or leave the row out.")
-    if isinstance(value, float) and value.is_integer():  # a column of integers that once held NaN
+        raise Error(f"{where} has no label. Fill it in or remove the row.")
+    if isinstance(value, float) and value.is_integer():  # integers in a column that also has NaN are floats
         value = int(value)
     if not isinstance(value, (str, int)):
-        raise Error(f"{place}: the label is {shortened(value)}, neither an integer nor a name. One class a row.")
+        raise Error(f"{where}: the label is {shortened(value)}, neither an integer nor a name. Give one class per row.")
     return value if isinstance(value, str) else int(value)
 
 

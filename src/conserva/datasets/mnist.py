@@ -1,4 +1,4 @@
-"""MNIST as it was published: images of handwritten digits, 28 x 28 bytes, white on black."""
+"""MNIST in its published files: images of handwritten digits, 28 x 28 uint8, white on black."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .catalogue import SPLITS
 from .files import unzipped
 
 HELD_OUT = 5_000
-"""How many images of train are held out for validation: none was published."""
+"""The number of images of train that are held out for validation, since no validation split was published."""
 
 
 @dataclass(frozen=True)
 class Idx:
-    """A published file in the idx format: its first number, the sizes after it, and the MD5 of its content."""
+    """A published file in the idx format: its magic number, its shape, and the MD5 of its content."""
 
     file: str
     magic: int
@@ -39,7 +39,7 @@ LABELS = {
 
 
 class Digits(NamedTuple):
-    """A published file's images and labels, and which of its rows belong to a split."""
+    """The images and labels of a published file, and the rows of it that belong to a split."""
 
     file: str
     images: np.ndarray
@@ -50,8 +50,8 @@ class Digits(NamedTuple):
 def read(split: str, folder: str | Path | None = None, only: int | None = None) -> Digits:
     """Return train (55,000 images), validation (5,000, held out of the published train) or test (10,000).
 
-    They are read from "mnist/" in a folder: the one that CONSERVA_DATA names, if left out. With `only`, the place of an
-    image in its split, counted from 0, the row of that one alone is among the rows.
+    They are read from "mnist/" in `folder`, by default the one in CONSERVA_DATA. With `only`, an index in the split,
+    the rows contain that image alone.
     """
     if split not in SPLITS:
         raise Error(f"split={split!r} is unknown: MNIST has {', '.join(SPLITS)}.")
@@ -71,12 +71,12 @@ def _content(idx: Idx, folder: str | Path | None) -> np.ndarray:
     expected = (idx.magic, *idx.shape)
     if len(content) < start:
         raise Error(f"{str(path)!r} has {len(content)} bytes: it is not an idx file.")
-    found = tuple(int(number) for number in np.frombuffer(content[:start], ">i4"))
-    if found != expected:
-        raise Error(f"{str(path)!r} starts with the numbers {found}, not {expected}: get MNIST as published.")
+    header = tuple(int(number) for number in np.frombuffer(content[:start], ">i4"))
+    if header != expected:
+        raise Error(f"{str(path)!r} starts with the numbers {header}, not {expected}: download the published MNIST.")
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != idx.md5:
-        raise Error(f"{str(path)!r} has a content with the MD5 {md5}, not {idx.md5}: get MNIST as published.")
+        raise Error(f"{str(path)!r} has the MD5 {md5}, not {idx.md5}: download the published MNIST.")
     return np.frombuffer(content, np.uint8, offset=start).reshape(idx.shape)
 
 

@@ -1,6 +1,6 @@
-"""Superpixels of images of digits, by SLIC. Also a program: the bytes of images in, the bytes of maps out.
+"""Superpixels of images of digits, by SLIC. Also a script, which reads images from stdin and writes maps to stdout.
 
-As a program it imports nothing of the package, so that a process which shares the work starts at once.
+It imports nothing else of the package, so that worker processes start quickly.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import numpy as np
 from skimage.segmentation import slic
 
 SIDE = 28
-"""Images are as high and as wide as this."""
+"""The height and width of images."""
 
 REGIONS = 75
-"""The superpixels of an image, as in the graphs of Monti et al. (CVPR 2017); some images have a few less."""
+"""The number of superpixels, as in the graphs of Monti et al. (CVPR 2017); some images have slightly fewer."""
 
 COMPACTNESS = 0.5
-"""How much SLIC looks at places and how little at intensities: from 1 on it finds a grid, whatever the image."""
+"""The weight of distance relative to intensity in SLIC: from 1 on, the result is a grid for every image."""
 
 
 def segmented(image: np.ndarray) -> np.ndarray:
-    """Return the region of each pixel, from an image with values from 0 to 1.
+    """Return the superpixel of each pixel, for an image with values from 0 to 1.
 
-    SLIC starts from a grid of 81 and mostly keeps that many. Then the two neighbours that are most alike in their mean
-    intensity become one, until 75 are left; of those alike, mostly black, the two that are smallest together.
+    SLIC starts from a grid of 81 and usually returns as many. Then the neighbours with the smallest difference in mean
+    intensity are merged until 75 are left; of equal differences, usually between black regions, the smallest are
+    merged.
     """
     labels: np.ndarray = slic(
         image,
@@ -45,7 +46,7 @@ def segmented(image: np.ndarray) -> np.ndarray:
 
 
 def neighbours(labels: np.ndarray) -> np.ndarray:
-    """Return which regions touch, regions x regions: a pixel of one lies beside, above or below one of the other."""
+    """Return which regions are adjacent, regions x regions, by pixels that are horizontal or vertical neighbours."""
     count = int(labels.max()) + 1
     touch = np.zeros((count, count), bool)
     touch[labels[:, :-1], labels[:, 1:]] = True
@@ -56,5 +57,5 @@ def neighbours(labels: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    for one in np.frombuffer(sys.stdin.buffer.read(), np.uint8).reshape(-1, SIDE, SIDE):
-        sys.stdout.buffer.write(segmented(one / 255).tobytes())
+    for pixels in np.frombuffer(sys.stdin.buffer.read(), np.uint8).reshape(-1, SIDE, SIDE):
+        sys.stdout.buffer.write(segmented(pixels / 255).tobytes())

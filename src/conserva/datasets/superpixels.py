@@ -1,7 +1,7 @@
 """MNIST as graphs of superpixels, as in Ali et al. (ICML 2022).
 
-The graphs of Monti et al. (CVPR 2017) are published, but not how they were made: these have as many nodes, and are not
-the same. Superpixels are found once and kept, since they take minutes; graphs are made of them in no time.
+The graphs of Monti et al. (CVPR 2017) are published, but not how they were computed: these have the same number of
+nodes, but are not identical. Superpixels are cached on disk, since computing them takes minutes; graphs are not.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from . import mnist
 from .graph import Graph, chosen
 
 CACHE_VARIABLE = "CONSERVA_CACHE"
-"""The environment variable that names the folder where superpixels are kept."""
+"""The environment variable with the folder of the cache of superpixels."""
 
 NODE_FEATURES = 3
-"""Mean intensity, from 0 to 1, then the centre's y and x, from -1 to 1."""
+"""Mean intensity, from 0 to 1, then y and x of the centre, from -1 to 1."""
 
 NEAREST = 8
-"""The neighbours of a node under edges="nearest"."""
+"""The number of neighbours of a node with edges="nearest"."""
 
 SAVED_EVERY = 10_000
-"""So many new images at most are lost if the process is ended."""
+"""The cache is saved after this number of new images, so an interrupted process loses at most as many."""
 
 WORTH_SHARING = 1_000
-"""From so many images on other processes help: they take a second to start."""
+"""The minimum number of images for worker processes, which take a second to start."""
 
-_VERSION = 1  # of the file, and of how superpixels are made: with another one they are made anew
+_VERSION = 1  # part of the cache key: increment it when the file format or the computation changes
 _AT_ONCE = 100
 
 
 def superpixels(image: np.ndarray, label: int | None = None, name: str = "image", *, edges: str = "adjacent") -> Graph:
-    """Return the graph of an image's superpixels; the regions of its `picture` say to which each pixel belongs.
+    """Return the graph of an image's superpixels; `picture["regions"]` has the superpixel of each pixel.
 
     Parameters
     ----------
     image
-        28 x 28, bytes or numbers from 0 to 1, the background 0.
+        28 x 28, uint8 or floats from 0 to 1, with a background of 0.
     edges
-        "adjacent" joins superpixels that share a border; "nearest" each with the eight whose centres are nearest.
+        "adjacent" connects superpixels that share a border; "nearest" connects each with the eight nearest centres.
     """
     given = np.asarray(image)
     if given.shape != (28, 28) or (given.dtype != np.uint8 and given.dtype.kind != "f"):
@@ -62,8 +62,8 @@ def superpixels(image: np.ndarray, label: int | None = None, name: str = "image"
     if not ((values >= 0) & (values <= 1)).all():
         raise Error(f"image goes from {values.min()} to {values.max()}: give bytes, or numbers from 0 to 1.")
     _check_kind(edges)
-    bytes_of = given if given.dtype == np.uint8 else np.rint(values * 255).astype(np.uint8)
-    return _graph(values, bytes_of, _segments().segmented(values), label, name, edges)
+    pixels = given if given.dtype == np.uint8 else np.rint(values * 255).astype(np.uint8)
+    return _graph(values, pixels, _segments().segmented(values), label, name, edges)
 
 
 def digits(
@@ -77,38 +77,38 @@ def digits(
 ) -> list[Graph]:
     """Return images of MNIST as graphs of superpixels.
 
-    Superpixels are kept in the platform's folder for caches, or in the one that CONSERVA_CACHE names.
+    Superpixels are cached in the platform's cache folder, or in the one in CONSERVA_CACHE.
 
     Parameters
     ----------
     split
         train (55,000 images), validation (5,000, held out of the published train) or test (10,000).
     count
-        How many, drawn at random with `seed`, in the order of the file; all for None.
+        The number of images, drawn at random with `seed`, in the order of the file; None for all.
     folder
-        The folder that holds "mnist/"; the one that CONSERVA_DATA names, if left out.
+        The folder that contains "mnist/"; by default the one in CONSERVA_DATA.
     progress
-        Called with the number of images done and of all, while superpixels are found.
+        Called with the number of images done and the total, while superpixels are computed.
     """
     if count is not None and count < 1:
-        raise Error(f"count={count} takes no image: give 1 or more, or None for all.")
+        raise Error(f"count={count} is too small: give 1 or more, or None for all.")
     _check_kind(edges)
     file, images, labels, rows = mnist.read(split, folder)
     if count is not None and count < len(rows):
         rows = np.array(sorted(Random(seed).sample(rows.tolist(), count)))
-    maps = _kept_maps(file, images, rows, progress)
+    maps = _cached_maps(file, images, rows, progress)
     return [
-        _graph(images[row] / 255, images[row], found, int(labels[row]), f"{file} {row}", edges)
-        for row, found in zip(rows.tolist(), maps, strict=True)
+        _graph(images[row] / 255, images[row], regions, int(labels[row]), f"{file} {row}", edges)
+        for row, regions in zip(rows.tolist(), maps, strict=True)
     ]
 
 
 def blank(graph: Graph, kept: np.ndarray | list[int]) -> Graph:
-    """Return a graph of superpixels in which those not kept are black: they keep their places and their edges."""
+    """Return a graph of superpixels in which those not kept are black; their coordinates and edges are unchanged."""
     if graph.nodes.dtype.kind != "f" or graph.nodes.shape[1] != NODE_FEATURES:
         raise Error(
             f"The graph {graph.name!r} has nodes x features {graph.nodes.shape} in {graph.nodes.dtype}: "
-            f"only superpixels, with {NODE_FEATURES} numbers each, can be made black."
+            f"give a graph of superpixels, with {NODE_FEATURES} numbers each."
         )
     nodes = graph.nodes.copy()
     nodes[~chosen(graph, kept), 0] = 0
@@ -135,9 +135,9 @@ def _graph(
     y, x = np.divmod(np.arange(flat.size), wide)
     columns = (values.ravel(), y / (high - 1) * 2 - 1, x / (wide - 1) * 2 - 1)
     nodes = np.stack([np.bincount(flat, column) / sizes for column in columns], 1)
-    joined = _nearest(nodes[:, 1:]) if edges == "nearest" else _segments().neighbours(labels)
+    adjacency = _nearest(nodes[:, 1:]) if edges == "nearest" else _segments().neighbours(labels)
     picture = {"kind": "superpixels", "image": image, "regions": labels}
-    return Graph(nodes, np.stack(np.nonzero(joined)), None, label, name, picture=picture)
+    return Graph(nodes, np.stack(np.nonzero(adjacency)), None, label, name, picture=picture)
 
 
 def _check_kind(edges: str) -> None:
@@ -146,53 +146,53 @@ def _check_kind(edges: str) -> None:
 
 
 def _nearest(centres: np.ndarray) -> np.ndarray:
-    """Return which nodes are joined: one is among the nearest of the other. Of those as near the first ones count."""
-    far = ((centres[:, None] - centres) ** 2).sum(2).round(9)
-    np.fill_diagonal(far, np.inf)
-    joined = np.zeros(far.shape, bool)
-    np.put_along_axis(joined, np.argsort(far, 1, kind="stable")[:, :NEAREST], True, 1)
-    np.fill_diagonal(joined, False)  # with fewer nodes than that
-    found: np.ndarray = joined | joined.T
-    return found
+    """Return the adjacency matrix of nearest neighbours, made symmetric; of equal distances, the first nodes count."""
+    squared = ((centres[:, None] - centres) ** 2).sum(2).round(9)
+    np.fill_diagonal(squared, np.inf)
+    nearest = np.zeros(squared.shape, bool)
+    np.put_along_axis(nearest, np.argsort(squared, 1, kind="stable")[:, :NEAREST], True, 1)
+    np.fill_diagonal(nearest, False)  # needed if there are not more nodes than that
+    adjacency: np.ndarray = nearest | nearest.T
+    return adjacency
 
 
-# Maps of superpixels, and the file that keeps them.
+# Maps of superpixels, and their cache.
 
 
-def _kept_maps(
+def _cached_maps(
     file: str, images: np.ndarray, rows: np.ndarray, progress: Callable[[int, int], None] | None
 ) -> np.ndarray:
-    """Return the maps of some rows; those that were not kept are made, and kept from now on."""
+    """Return the maps of rows; those that are not in the cache are computed and added to it."""
     path = _cache_folder() / f"mnist-{file}-superpixels.npz"
     key = _key(mnist.IMAGES[file].md5)
     known, maps = _read(path, key, len(images))
-    place = np.full(len(images), -1)
-    place[known] = np.arange(len(known))
-    missing = rows[place[rows] < 0]
-    place[missing] = np.arange(len(known), len(known) + len(missing))
+    index = np.full(len(images), -1)
+    index[known] = np.arange(len(known))
+    missing = rows[index[rows] < 0]
+    index[missing] = np.arange(len(known), len(known) + len(missing))
     if len(missing):
         _check_writable(path.parent)
         done, unsaved = 0, 0
         parts = [maps]
         try:
-            for made in _made(images[missing]):
-                parts.append(made)
-                done, unsaved = done + len(made), unsaved + len(made)
+            for computed in _computed(images[missing]):
+                parts.append(computed)
+                done, unsaved = done + len(computed), unsaved + len(computed)
                 if progress is not None:
                     progress(done, len(missing))
                 if unsaved >= SAVED_EVERY and done < len(missing):
                     _write(path, key, np.concatenate([known, missing[:done]]), np.concatenate(parts))
                     unsaved = 0
-        finally:  # what was made before an interruption is not lost
+        finally:  # keep what was computed before an interruption
             maps = np.concatenate(parts)
             if unsaved:
                 _write(path, key, np.concatenate([known, missing[:done]]), maps)
-    found: np.ndarray = maps[place[rows]]
-    return found
+    result: np.ndarray = maps[index[rows]]
+    return result
 
 
-def _made(images: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the maps of images in their order, some at a time; several processes share the work where that helps."""
+def _computed(images: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the maps of images in order, in blocks; many images are computed by several processes."""
     count = cores()
     blocks = [images[start : start + _AT_ONCE] for start in range(0, len(images), _AT_ONCE)]
     if count == 1 or len(images) < WORTH_SHARING:
@@ -202,7 +202,7 @@ def _made(images: np.ndarray) -> Iterator[np.ndarray]:
         return
     running = [_started(np.concatenate(blocks[core::count])) for core in range(min(count, len(blocks)))]
     try:
-        for number, block in enumerate(blocks):  # each process has every so manyth block
+        for number, block in enumerate(blocks):  # block i was given to process i modulo count
             yield _answer(running[number % count], block.shape)
     finally:
         for process in running:
@@ -211,12 +211,12 @@ def _made(images: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _started(images: np.ndarray) -> subprocess.Popen[bytes]:
-    """Start a process with its images. SLIC holds Python's lock, so threads would not share the work."""
+    """Start a worker process and send it its images. SLIC holds the GIL, so threads would not run in parallel."""
     program = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("segments.py"))]
     process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it ended at once, and `_answer` says why
-        process.stdin.write(images.tobytes())  # it reads all of them before it writes
+    with suppress(BrokenPipeError):  # the process failed, which `_answer` reports
+        process.stdin.write(images.tobytes())  # does not deadlock: it reads all images before it writes
         process.stdin.close()
     process.stdin = None
     return process
@@ -227,8 +227,8 @@ def _answer(process: subprocess.Popen[bytes], shape: tuple[int, ...]) -> np.ndar
     size = int(np.prod(shape))
     content = process.stdout.read(size)
     if len(content) < size:
-        said = process.communicate()[1].decode(errors="replace")[-200:]
-        raise Error(f"The search for superpixels ended with {process.returncode}: {said!r}.")
+        stderr = process.communicate()[1].decode(errors="replace")[-200:]
+        raise Error(f"A process that computes superpixels failed with {process.returncode}: {stderr!r}.")
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
@@ -244,29 +244,29 @@ def _cache_folder() -> Path:
 
 
 def _key(md5: str) -> str:
-    """Return what must be equal for maps to be the same: the images, and how superpixels are made of them."""
+    """Return the cache key of maps: the hash of the images, and the settings and version of the computation."""
     segments = _segments()
     made = f"{segments.REGIONS} regions, compactness {segments.COMPACTNESS}, scikit-image {version('scikit-image')}"
     return f"conserva superpixels {_VERSION}: {made}, images {md5}"
 
 
 def _read(path: Path, key: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows whose maps are kept, and the maps; none from a file that is damaged, or of another making."""
+    """Return the rows in the cache and their maps; none if the file is damaged or has another key."""
     none = np.zeros(0, np.int64), np.zeros((0, 28, 28), np.uint8)
     try:
         with np.load(path, allow_pickle=False) as file:
-            found, rows, maps = str(file["key"]), file["rows"], file["maps"]
-    # A file that is not such an archive raises many kinds of errors: numpy even opens a single array under this name.
+            stored, rows, maps = str(file["key"]), file["rows"], file["maps"]
+    # A damaged file raises many types of exceptions; np.load even accepts a single array under this name.
     except Exception:
         return none
-    whole = maps.shape == (len(rows), 28, 28) and maps.dtype == np.uint8 and rows.dtype.kind == "i" and rows.ndim == 1
-    if found != key or not whole or not np.isin(rows, np.arange(count)).all() or len(np.unique(rows)) < len(rows):
+    valid = maps.shape == (len(rows), 28, 28) and maps.dtype == np.uint8 and rows.dtype.kind == "i" and rows.ndim == 1
+    if stored != key or not valid or not np.isin(rows, np.arange(count)).all() or len(np.unique(rows)) < len(rows):
         return none
     return rows, maps
 
 
 def _check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written before minutes are spent."""
+    """Raise an `Error` if a folder is not writable, before minutes are spent on the computation."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -277,7 +277,7 @@ def _check_writable(folder: Path) -> None:
 
 def _write(path: Path, key: str, rows: np.ndarray, maps: np.ndarray) -> None:
     try:
-        with atomic_file(path) as half, half.open("wb") as file:
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, key=np.array(key), rows=rows, maps=maps)
     except OSError as error:
         raise _unwritable(path.parent, error) from None
@@ -285,6 +285,6 @@ def _write(path: Path, key: str, rows: np.ndarray, maps: np.ndarray) -> None:
 
 def _unwritable(folder: Path, error: OSError) -> Error:
     return Error(
-        f"{str(folder)!r}, where superpixels are kept, cannot be written ({error.strerror}): name another folder with "
+        f"{str(folder)!r}, the cache of superpixels, cannot be written ({error.strerror}): give another folder with "
         f"the environment variable {CACHE_VARIABLE}."
     )

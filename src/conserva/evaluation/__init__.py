@@ -1,4 +1,4 @@
-"""Faithfulness: does an explanation tell the truth about the model?"""
+"""Evaluation of the faithfulness of explanations to a model."""
 
 from .result import Conservation, Curve, Evaluation, Interval, MethodResult, Pair
 

@@ -1,4 +1,4 @@
-"""What is measured: scores for every sample, then the points of its curves."""
+"""The measurements of an evaluation: scores of every sample, then the points of its curves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .samples import Sample
 from .stream import Stream
 
 LEAVE_ONE_OUT = "leave-one-out"
-"""The yardstick: a feature's score is how much the target's logit falls without it, asked of the model itself."""
+"""A reference: the score of a feature is the decrease of the target's logit when it is removed."""
 
 
 def clean_logits(task: Task, stream: Stream, samples: Sequence[Sample], mask: str) -> np.ndarray:
-    """Return the logits of whole inputs; one that is not finite is named."""
-    whole = [task.masked(one.encoded, np.ones((1, len(one.encoded)), dtype=bool), mask) for one in samples]
-    logits = np.concatenate(stream.logits(whole))
-    _check(samples, logits, "the model's answer")
+    """Return the logits of complete inputs; raise an `Error` with the sample if they are not finite."""
+    complete = [task.masked(sample.encoded, np.ones((1, len(sample.encoded)), dtype=bool), mask) for sample in samples]
+    logits = np.concatenate(stream.logits(complete))
+    _check(samples, logits, "the model's output")
     return logits
 
 
@@ -38,36 +38,36 @@ def leave_one_out(
     targets: Sequence[int],
     numbers: Sequence[float],
 ) -> list[np.ndarray]:
-    """Return for each sample how much the target's logit falls without each of its features."""
-    places = [np.flatnonzero(one.maskable(protocol)) for one in samples]
+    """Return for each sample the decrease of the target's logit without each of its features."""
+    maskable = [np.flatnonzero(sample.maskable(protocol)) for sample in samples]
     parts = []
-    for one, where in zip(samples, places, strict=True):
-        kept = np.ones((len(where), len(one.encoded)), dtype=bool)
-        kept[np.arange(len(where)), where] = False
-        parts.append(task.masked(one.encoded, kept, mask))
-    found = []
+    for sample, positions in zip(samples, maskable, strict=True):
+        kept = np.ones((len(positions), len(sample.encoded)), dtype=bool)
+        kept[np.arange(len(positions)), positions] = False
+        parts.append(task.masked(sample.encoded, kept, mask))
+    results = []
     for i, logits in enumerate(stream.logits(parts)):
         scores = np.zeros(len(samples[i].encoded))
-        scores[places[i]] = numbers[i] - logits[:, targets[i]]
-        found.append(scores)
-    return found
+        scores[maskable[i]] = numbers[i] - logits[:, targets[i]]
+        results.append(scores)
+    return results
 
 
 def attributions(
     task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int]
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Return a method's scores for every feature of every sample, and the explained numbers.
+    """Return a method's scores for the features of every sample, and the explained outputs.
 
-    Samples that do not fit into memory together are explained in halves.
+    A batch that does not fit into memory is split in halves.
     """
     try:
-        found = _applied(task, method, samples, targets)
+        each, output = _applied(task, method, samples, targets)
     except NotApplicable:
         raise
     except (Error, RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             if isinstance(error, Error):
-                raise Error(_culprit(task, method, samples, targets, error)) from None
+                raise Error(_located(task, method, samples, targets, error)) from None
             raise
         if len(samples) == 1:
             raise Error(f"{samples[0].describe()}, {method.name}: it does not fit into memory.") from None
@@ -75,7 +75,6 @@ def attributions(
         parts = (slice(half), slice(half, None))
         (first, a), (second, b) = (attributions(task, method, samples[part], targets[part]) for part in parts)
         return first + second, a + b
-    each, output = found
     _check(samples, each, method.name)
     return each, output
 
@@ -83,28 +82,28 @@ def attributions(
 def _applied(
     task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int]
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Return the scores of each sample's features, and the explained numbers."""
-    inputs = task.batch([one.encoded for one in samples])
-    found = method.apply(task.model, inputs, list(targets))
-    scores = task.joined(inputs, found.scores).double().cpu().numpy()
-    each = [row[task.own(one.encoded, inputs)] for row, one in zip(scores, samples, strict=True)]
-    return each, found.output.double().cpu().tolist()
+    """Return the scores of each sample's features, and the explained outputs."""
+    inputs = task.batch([sample.encoded for sample in samples])
+    attribution = method.apply(task.model, inputs, list(targets))
+    scores = task.joined(inputs, attribution.scores).double().cpu().numpy()
+    each = [row[task.own(sample.encoded, inputs)] for row, sample in zip(scores, samples, strict=True)]
+    return each, attribution.output.double().cpu().tolist()
 
 
-def _culprit(task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int], error: Error) -> str:
-    """Return the message of an error with the sample that causes it."""
-    for one, target in zip(samples, targets, strict=True):
+def _located(task: Task, method: Method, samples: Sequence[Sample], targets: Sequence[int], error: Error) -> str:
+    """Return the message of an error with the sample that causes it, found by applying the method to each."""
+    for sample, target in zip(samples, targets, strict=True):
         try:
-            _applied(task, method, [one], [target])
+            _applied(task, method, [sample], [target])
         except Error as alone:
-            return f"{one.describe()}, {method.name}: {alone}"
+            return f"{sample.describe()}, {method.name}: {alone}"
     return f"{method.name}: {error}"
 
 
 def _check(samples: Sequence[Sample], values: Sequence[np.ndarray] | np.ndarray, what: str) -> None:
-    for one, row in zip(samples, values, strict=True):
+    for sample, row in zip(samples, values, strict=True):
         if not np.isfinite(row).all():
-            raise Error(f"{one.describe()}: {what} has nan or inf.")
+            raise Error(f"{sample.describe()}: {what} has nan or inf.")
 
 
 def curves(
@@ -115,7 +114,7 @@ def curves(
     protocol: Protocol,
     mask: str,
 ) -> list[dict[str, dict[str, Any]]]:
-    """Return for each sample what every method's points came to; all their rows make one stream."""
+    """Return the points of every method for each sample; all masked inputs are evaluated in one stream."""
     plans = [
         {
             method: plan(np.array(scores), sample.maskable(protocol), protocol)
@@ -124,31 +123,31 @@ def curves(
         for sample, scored in zip(samples, known, strict=True)
     ]
     parts = [
-        task.masked(sample.encoded, np.concatenate([one.kept for one in own.values()]), mask)
+        task.masked(sample.encoded, np.concatenate([rows.kept for rows in own.values()]), mask)
         for sample, own in zip(samples, plans, strict=True)
     ]
-    found = []
+    results = []
     for sample, scored, own, logits in zip(samples, known, plans, stream.logits(parts), strict=True):
         if not np.isfinite(logits).all():
-            raise Error(f"{sample.describe()}: the model's answer has nan or inf when features are taken away.")
+            raise Error(f"{sample.describe()}: the model's output has nan or inf when features are removed.")
         each = np.split(logits.astype(np.float64), len(own))
-        points = zip(own.items(), each, strict=True)
-        found.append({method: _points(rows, one, scored["target"], task.head) for (method, one), rows in points})
-    return found
+        pairs = zip(own.items(), each, strict=True)
+        results.append({method: _points(values, rows, scored["target"], task.head) for (method, rows), values in pairs})
+    return results
 
 
-def _points(logits: np.ndarray, one: Plan, target: int, head: OutputHead) -> dict[str, Any]:
-    """Return the points of one method's curves on one sample; pruning begins with the whole input."""
+def _points(logits: np.ndarray, rows: Plan, target: int, head: OutputHead) -> dict[str, Any]:
+    """Return the points of one method's curves on one sample; pruning begins with the complete input."""
     probabilities = head.probabilities(torch.from_numpy(logits))
     if probabilities is None:
-        raise Error(f"A {head.name} head has no probabilities, which the curves are made of.")
+        raise Error(f"A {head.name} head has no probabilities, which curves need: give a classifier.")
     probability = probabilities[:, target].numpy()
-    whole = probability[one.pruning][0]
-    change = np.square(logits - logits[one.pruning][0]).sum(-1)
+    complete = probability[rows.pruning][0]
+    change = np.square(logits - logits[rows.pruning][0]).sum(-1)
     return {
-        "activation": probability[one.activation].tolist(),
-        "pruning": change[one.pruning].tolist(),
-        "pruning_probability": probability[one.pruning].tolist(),
-        "comprehensiveness": float((whole - probability[one.without_top]).mean()),
-        "sufficiency": float((whole - probability[one.only_top]).mean()),
+        "activation": probability[rows.activation].tolist(),
+        "pruning": change[rows.pruning].tolist(),
+        "pruning_probability": probability[rows.pruning].tolist(),
+        "comprehensiveness": float((complete - probability[rows.without_top]).mean()),
+        "sufficiency": float((complete - probability[rows.only_top]).mean()),
     }

@@ -1,4 +1,4 @@
-"""Protocols: which features are taken away, how many at a time, and what is watched."""
+"""Evaluation protocols: which features are removed, how many at a time, and which output is measured."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from ..errors import Error
 
 TARGETS = ("predicted", "true")
 SHOWN_STEPS = 100
-"""The steps of a mean curve where samples have as many points as features: theirs are joined by straight lines."""
+"""The number of steps of a mean curve if samples have one point per feature: these are interpolated linearly."""
 
 EACH = "each"
-"""The number of steps that stands for one feature at a time."""
+"""The value of `steps` for one feature at a time."""
 
 ERASER_PERCENT = (1, 5, 10, 20, 50)
-"""The shares of features over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020)."""
+"""The percentages of features over which comprehensiveness and sufficiency are averaged (DeYoung et al. 2020)."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How features are taken away. `paper` is Ali et al.'s (2022), `default` leaves special tokens in their place."""
+    """How features are removed. `paper` is the protocol of Ali et al. (2022); `default` keeps special tokens."""
 
     name: str
     special: bool
-    """Whether special tokens are taken away like others; the virtual node of a graph never is."""
+    """Whether special tokens are removed like others; the virtual node of a graph never is."""
     target: str
-    """The class that is explained and watched: the predicted or the true one."""
+    """The class that is explained and measured: the predicted or the true one."""
     masks: tuple[str, ...]
-    """What stands for a feature that was taken away, if nothing else is said: the first that the task has."""
+    """Masks in order of preference; the default is the first that the task supports."""
     steps: int | None = 10
-    """In how many steps all features go or come: a curve has one point more. None: one feature at a time."""
+    """The number of steps in which features are removed or added; a curve has one point more. None: one per feature."""
 
     def counts(self, features: int) -> np.ndarray:
-        """Return how many features each point of a curve is about: ceil(k N / steps), in whole numbers."""
+        """Return the number of features that are added or removed at each point of a curve: ceil(k N / steps)."""
         steps = self.steps or features
         return -(-np.arange(steps + 1) * features // steps)
 
     def fractions(self) -> tuple[float, ...]:
-        """Return the shares of the features at the points of a mean curve."""
+        """Return the fractions of features at the points of a mean curve."""
         steps = self.steps or SHOWN_STEPS
         return tuple(k / steps for k in range(steps + 1))
 
@@ -52,26 +52,26 @@ PROTOCOLS = {
 
 
 def protocol_of(name: str, watch: str | None, labelled: bool, steps: int | str | None = None) -> Protocol:
-    """Return a protocol by name, with its class to watch and its steps, or those that were given."""
+    """Return a protocol by name, with the given class to watch and the given steps instead of its own."""
     if name not in PROTOCOLS:
-        raise Error(f"protocol={name!r} is none of {', '.join(PROTOCOLS)}.")
-    found = PROTOCOLS[name]
-    wanted = watch or found.target
+        raise Error(f"protocol={name!r} is unknown: choose one of {', '.join(PROTOCOLS)}.")
+    protocol = PROTOCOLS[name]
+    wanted = watch or protocol.target
     if wanted not in TARGETS:
-        raise Error(f"watch={watch!r} is none of {', '.join(TARGETS)}.")
+        raise Error(f"watch={watch!r} is unknown: choose one of {', '.join(TARGETS)}.")
     if wanted == "true" and not labelled:
         raise Error(
-            f"protocol={name!r} watches the true class, but the data has no labels: give them, or watch='predicted'."
+            f"protocol={name!r} watches the true class, but the data has no labels: give labels, or watch='predicted'."
         )
     if steps is not None and steps != EACH and (type(steps) is not int or steps < 1):
         raise Error(f"steps={steps!r}: give 1 or more, or {EACH!r} for one feature at a time.")
-    chosen = found.steps if steps is None else None if isinstance(steps, str) else steps
-    return replace(found, target=wanted, steps=chosen)
+    chosen = protocol.steps if steps is None else None if isinstance(steps, str) else steps
+    return replace(protocol, target=wanted, steps=chosen)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows that one method needs of one sample: for each which features are kept, and where its points are."""
+    """The masked inputs of one method and one sample: the features kept in each row, and the rows of each curve."""
 
     kept: np.ndarray
     activation: slice
@@ -81,9 +81,9 @@ class Plan:
 
 
 def plan(scores: np.ndarray, maskable: np.ndarray, protocol: Protocol) -> Plan:
-    """Order the features by their scores, and write down which of them each point keeps.
+    """Order the features by their scores, and return which of them each point of the curves keeps.
 
-    Activation adds the highest scores first; pruning takes the smallest |scores| first; ties go by place.
+    Activation adds the highest scores first; pruning removes the smallest |scores| first; ties are broken by position.
     """
     count = int(maskable.sum())
     falling, by_size = _ranks(-scores, maskable), _ranks(np.abs(scores), maskable)
@@ -96,8 +96,8 @@ def plan(scores: np.ndarray, maskable: np.ndarray, protocol: Protocol) -> Plan:
 
 
 def _ranks(keys: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the rank of each maskable feature among them, the lowest key first."""
-    places = np.flatnonzero(maskable)
+    """Return the ranks of the maskable features by ascending key; 0 for other features."""
+    positions = np.flatnonzero(maskable)
     ranks = np.zeros(len(keys), dtype=np.int64)
-    ranks[places[np.argsort(keys[places], kind="stable")]] = np.arange(len(places))
+    ranks[positions[np.argsort(keys[positions], kind="stable")]] = np.arange(len(positions))
     return ranks

@@ -11,10 +11,10 @@ from ..results.result import Result
 from ..results.schema import Correlation, Count, Share, repeated, uneven, unknown
 
 METRICS = ("auac", "au_mse", "aupc", "comprehensiveness", "sufficiency")
-"""The areas that every method gets, in the order in which they are shown."""
+"""The metrics of every method, in the order in which they are shown."""
 
 HIGHER_IS_BETTER = {"auac": True, "au_mse": False, "aupc": True, "comprehensiveness": True, "sufficiency": False}
-"""What a good method does to each."""
+"""Metric -> whether a higher value is better."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve's mean over samples at each share of the features, with 95 % intervals."""
+    """The mean of a curve over samples at each fraction of the features, with 95 % intervals."""
 
     fractions: tuple[Share, ...]
     mean: tuple[float, ...]
@@ -45,16 +45,16 @@ class Curve:
 
 @dataclass(frozen=True)
 class Conservation:
-    """How the sum of the scores follows the output, over samples (Ali et al. 2022, figure 3)."""
+    """The relation of the sum of scores to the output, over samples (Ali et al. 2022, figure 3)."""
 
     correlation: Correlation | None
-    """None where the sums do not vary."""
+    """None if the sums do not vary."""
     slope: float | None
     gap: float
     """The mean of |output - sum of the scores|."""
     outputs: tuple[float, ...]
     sums: tuple[float, ...]
-    """For each sample the explained number, and the sum of its scores: the points of the scatter plot."""
+    """For each sample the explained output and the sum of its scores: the points of the scatter plot."""
 
     def _flaws(self) -> Iterator[str]:
         yield from uneven(self, "outputs", "sums")
@@ -62,19 +62,19 @@ class Conservation:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """What one method reached."""
+    """The metrics and curves of one method."""
 
     method: str
     auac: Interval
     """Area under the activation curve: the target's probability as features are added, the highest scores first."""
     au_mse: Interval
-    """Area under the pruning curve: squared change of the logits as features go, the smallest |scores| first."""
+    """Area under the pruning curve: squared change of the logits as features are removed, smallest |scores| first."""
     aupc: Interval
-    """The probability of the target along the pruning curve."""
+    """Area under the target's probability along the pruning curve."""
     comprehensiveness: Interval
-    """How much the probability falls without the highest scores (ERASER)."""
+    """Decrease of the probability without the features with the highest scores (ERASER)."""
     sufficiency: Interval
-    """How much it falls with the highest scores alone (ERASER)."""
+    """Decrease of the probability with only the features with the highest scores (ERASER)."""
     conservation: Conservation
     curves: Mapping[str, Curve]
     """`activation`, `pruning` and `pruning_probability`."""
@@ -100,7 +100,7 @@ class Pair:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """Every method on the same samples, under one protocol.
+    """The results of all methods on the same samples, under one protocol.
 
     Examples
     --------
@@ -116,10 +116,10 @@ class Evaluation(Result):
     methods: tuple[MethodResult, ...]
     pairs: tuple[Pair, ...]
     protocol: Mapping[str, Any]
-    """`name`, `target`, `mask`, `special`, `steps` (None: one for each feature), and what else decides the numbers."""
+    """`name`, `target`, `mask`, `special`, `steps` (None: one per feature), and other settings that affect results."""
     samples: Count
     accuracy: Share | None
-    """How often the model is right on these samples, where labels are known."""
+    """The accuracy of the model on these samples, if labels are known."""
     model: str
     data: str
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -127,16 +127,16 @@ class Evaluation(Result):
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def uncompared(self, *metrics: str) -> Iterator[str]:
-        """Yield which two methods have no difference in some of the metrics."""
-        found = {(one.metric, frozenset((one.a, one.b))) for one in self.pairs}
+        """Yield a message for each pair of methods without a difference in one of the metrics."""
+        compared = {(pair.metric, frozenset((pair.a, pair.b))) for pair in self.pairs}
         for metric, (a, b) in itertools.product(metrics, itertools.combinations(self.methods, 2)):
-            if (metric, frozenset((a.method, b.method))) not in found:
+            if (metric, frozenset((a.method, b.method))) not in compared:
                 yield f"pairs lacks the difference of {a.method!r} and {b.method!r} in {metric!r}"
 
     def _flaws(self) -> Iterator[str]:
-        names = [one.method for one in self.methods]
+        names = [result.method for result in self.methods]
         yield from repeated("methods", names)
-        for i, one in enumerate(self.pairs):
-            yield from unknown(f"pairs[{i}].metric", one.metric, METRICS)
+        for i, pair in enumerate(self.pairs):
+            yield from unknown(f"pairs[{i}].metric", pair.metric, METRICS)
             for side in ("a", "b"):
-                yield from unknown(f"pairs[{i}].{side}", getattr(one, side), names)
+                yield from unknown(f"pairs[{i}].{side}", getattr(pair, side), names)

@@ -1,4 +1,4 @@
-"""The data of an evaluation: inputs as the model sees them, with the classes that are watched."""
+"""The data of an evaluation: encoded inputs with their labels."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from ..tasks.task import Encoded, Task
 from .protocol import Protocol
 
 KEPT = 2048
-"""How many samples are kept as the model sees them; others are encoded again when they are needed."""
+"""The number of encoded samples that are kept in memory; others are encoded again when they are needed."""
 
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One input of the data, by its number there."""
+    """One input, with its index in the data."""
 
     number: int
     encoded: Encoded
     label: int | None
 
     def maskable(self, protocol: Protocol) -> np.ndarray:
-        """Return which features may be taken away."""
+        """Return which features can be removed."""
         fixed = np.array(self.encoded.fixed)
         return ~(fixed if protocol.special else fixed | np.array(self.encoded.special))
 
     def describe(self) -> str:
-        """Name the sample in a message."""
+        """Return a description of the sample for messages."""
         return f"Sample {self.number + 1} ({self.encoded.text[:40]!r})"
 
 
 class Samples:
-    """All samples of the data: each is encoded once at first, to check it, and later when it is its turn."""
+    """All samples of the data. Each is encoded once at the beginning, as a check, and again when it is used."""
 
     def __init__(self, task: Task, data: Labelled, classes: int, truncate: bool) -> None:
         self._task, self._data, self._truncate = task, data, truncate
@@ -50,16 +50,16 @@ class Samples:
         controls: set[str] | None = None
         digest = hashlib.sha256()
         for start in range(0, len(data), _AT_ONCE):
-            for one in self._checked(start, data.texts[start : start + _AT_ONCE]):
-                digest.update(f"{one.key} {self._label(len(self.lengths))}\n".encode())
-                self.lengths.append(len(one))
-                controls = set(one.controls()) if controls is None else controls & set(one.controls())
+            for encoded in self._checked(start, data.texts[start : start + _AT_ONCE]):
+                digest.update(f"{encoded.key} {self._label(len(self.lengths))}\n".encode())
+                self.lengths.append(len(encoded))
+                controls = set(encoded.controls()) if controls is None else controls & set(encoded.controls())
                 if len(self._kept) < KEPT:
-                    self._kept.append(one)
+                    self._kept.append(encoded)
         self.controls = frozenset(controls or ())
-        """The yardsticks that all samples have: one that not every sample has would be measured on others."""
+        """The names of reference scores that all samples have, so that all are measured on the same samples."""
         self.fingerprint = digest.hexdigest()[:16]
-        """A hash of what is evaluated."""
+        """A hash of the encoded inputs and their labels."""
 
     def __len__(self) -> int:
         return len(self._data)
@@ -68,7 +68,7 @@ class Samples:
         return None if self.labels is None else self.labels[number]
 
     def _checked(self, start: int, texts: Sequence[Any]) -> list[Encoded]:
-        """Return inputs as the model sees them; one that cannot be used is named."""
+        """Return encoded inputs; an error contains the number of the input."""
         try:
             return self._task.encode_all(texts, truncate=self._truncate)
         except Error:
@@ -80,11 +80,11 @@ class Samples:
             raise
 
     def some(self, numbers: Sequence[int]) -> list[Sample]:
-        """Return some samples."""
-        wanted = [number for number in numbers if number >= len(self._kept)]
-        again = self._task.encode_all([self._data.texts[number] for number in wanted], truncate=self._truncate)
-        found = dict(zip(wanted, again, strict=True))
+        """Return the samples with the given indices."""
+        missing = [number for number in numbers if number >= len(self._kept)]
+        again = self._task.encode_all([self._data.texts[number] for number in missing], truncate=self._truncate)
+        encoded = dict(zip(missing, again, strict=True))
         return [
-            Sample(number, found[number] if number in found else self._kept[number], self._label(number))
+            Sample(number, encoded[number] if number in encoded else self._kept[number], self._label(number))
             for number in numbers
         ]

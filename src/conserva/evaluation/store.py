@@ -1,4 +1,4 @@
-"""An evaluation on disk: the result as JSON, every point of every sample as Parquet."""
+"""Saving of an evaluation: the result as JSON, all points of all samples as Parquet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .result import Evaluation
 from .summary import CURVES
 
 _AT_ONCE = 100_000
-"""How many rows are in memory at a time."""
+"""The number of rows that are in memory at a time."""
 
 
 def save(evaluation: Evaluation, folder: str | Path) -> list[Path]:
-    """Write the result, and the points of the samples that the run left in the folder; return what was written."""
+    """Write the result, and the points of samples in the folder's journal, if any; return the files written."""
     folder = Path(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -31,8 +31,8 @@ def save(evaluation: Evaluation, folder: str | Path) -> list[Path]:
 
 
 def _parquet(journal: Path, path: Path) -> Path:
-    """Write one row for each sample, method, curve and point."""
-    require(f"{path.name}, whose numbers are in {journal.name} too,", "pyarrow")
+    """Write a Parquet file with one row for each sample, method, curve and point."""
+    require(f"{path.name}, whose numbers are also in {journal.name},", "pyarrow")
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     kinds = {
         "sample": arrow.int64(),
@@ -48,21 +48,21 @@ def _parquet(journal: Path, path: Path) -> Path:
     schema, rows = arrow.schema(kinds), _rows(journal)
     with (
         writing(path),
-        atomic_file(path) as half,
-        half.open("wb") as opened,  # pyarrow takes no name that is not UTF-8
+        atomic_file(path) as temporary,
+        temporary.open("wb") as opened,  # pyarrow does not accept paths that are not UTF-8
         parquet.ParquetWriter(opened, schema, compression="zstd") as file,
     ):
-        while some := list(islice(rows, _AT_ONCE)):
-            file.write_table(arrow.Table.from_pylist(some, schema=schema))
+        while block := list(islice(rows, _AT_ONCE)):
+            file.write_table(arrow.Table.from_pylist(block, schema=schema))
     return path
 
 
 def _rows(journal: Path) -> Iterator[dict[str, Any]]:
     for scores, curves in samples_of(journal):
-        about = {key: scores[key] for key in ("sample", "target", "label", "text")}
+        sample = {key: scores[key] for key in ("sample", "target", "label", "text")}
         for method, points in curves["methods"].items():
             for curve in CURVES:
                 steps = len(points[curve]) - 1
                 for step, value in enumerate(points[curve]):
-                    where = {"curve": curve, "step": step, "fraction": step / steps, "value": value}
-                    yield {**about, "method": method, **where}
+                    point = {"curve": curve, "step": step, "fraction": step / steps, "value": value}
+                    yield {**sample, "method": method, **point}

@@ -1,4 +1,4 @@
-"""From the points of all samples to areas, curves, intervals and differences."""
+"""Summary of the curves of all samples: areas, mean curves, intervals and differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURVES = ("activation", "pruning", "pruning_probability")
 
 
 def rows_of_methods(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the rows of the table: each method is one, and the seeds of `random` are one together."""
+    """Return row of the table -> its methods: one per row, except that all seeds of `random` share a row."""
     rows: dict[str, list[str]] = {}
     seeds = [name for name in names if re.fullmatch(r"random(:seed=\d+)?", name)]
     for name in names:
@@ -31,9 +31,16 @@ def rows_of_methods(names: Sequence[str]) -> dict[str, list[str]]:
 def summarise(
     samples: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], protocol: Protocol, seed: int
 ) -> tuple[tuple[MethodResult, ...], tuple[Pair, ...]]:
-    """Return every method's result, and the differences of all pairs on the same samples.
+    """Return the results of all methods, and the differences of all pairs of methods.
 
-    Samples are the records of their scores and of their curves, and are looked at one after the other.
+    Parameters
+    ----------
+    samples
+        For each sample the records of its scores and of its curves; they are read once, one at a time.
+    protocol
+        The protocol of the evaluation.
+    seed
+        The seed of the bootstrap.
     """
     rest = iter(samples)
     first = next(rest)
@@ -50,7 +57,7 @@ def summarise(
     bootstrap = Bootstrap(table, seed)
     start = {row: width * number for number, row in enumerate(rows)}
     areas = {row: slice(first, first + len(METRICS)) for row, first in start.items()}
-    yardsticks = (LEAVE_ONE_OUT, *first[0].get("controls", ()))
+    references = (LEAVE_ONE_OUT, *first[0].get("controls", ()))
     results = [
         MethodResult(
             row,
@@ -60,26 +67,26 @@ def summarise(
                 name: bootstrap.curve(fractions, slice(begin, begin + len(fractions)))
                 for name, begin in zip(CURVES, itertools.count(areas[row].stop, len(fractions)), strict=False)
             },
-            reference=row in yardsticks,
+            reference=row in references,
         )
         for row in rows
     ]
     differences = [
-        Pair(metric, a, b, one.mean, one.low, one.high)
+        Pair(metric, a, b, interval.mean, interval.low, interval.high)
         for a, b in itertools.combinations(rows, 2)
-        for metric, one in zip(METRICS, bootstrap.intervals(areas[a], areas[b]), strict=True)
+        for metric, interval in zip(METRICS, bootstrap.intervals(areas[a], areas[b]), strict=True)
     ]
     return tuple(results), tuple(differences)
 
 
-def _numbers(found: Mapping[str, Any], names: Sequence[str], fractions: Sequence[float]) -> np.ndarray:
-    """Return one sample's areas, then its curves at the shares of the mean curve, as the mean over some methods."""
+def _numbers(points: Mapping[str, Any], names: Sequence[str], fractions: Sequence[float]) -> np.ndarray:
+    """Return the metrics of one sample, then its curves at the given fractions, averaged over methods."""
 
     def mean(key: str) -> np.ndarray:
-        return np.asarray(np.mean([found[name][key] for name in names], axis=0))
+        return np.asarray(np.mean([points[name][key] for name in names], axis=0))
 
     curves = [mean(name) for name in CURVES]
-    own = [np.linspace(0, 1, len(one)) for one in curves]  # as many points as the sample has
-    areas = [area(one, where) for one, where in zip(curves, own, strict=True)]
-    shown = [np.interp(fractions, where, one) for one, where in zip(curves, own, strict=True)]
+    own = [np.linspace(0, 1, len(curve)) for curve in curves]  # the number of points can depend on the sample
+    areas = [area(curve, where) for curve, where in zip(curves, own, strict=True)]
+    shown = [np.interp(fractions, where, curve) for curve, where in zip(curves, own, strict=True)]
     return np.concatenate([[*areas, mean("comprehensiveness"), mean("sufficiency")], *shown])

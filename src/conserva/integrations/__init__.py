@@ -1,1 +1,1 @@
-"""Other libraries' interfaces, one for each library, imported where they are used."""
+"""Integrations with other libraries, one package for each; none is imported by default."""

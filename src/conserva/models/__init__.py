@@ -1,1 +1,1 @@
-"""Models: how weights are read from files, the architectures of the paper, and the bundled weights."""
+"""Models: loading of weights from files, the architectures of the paper, and the bundled weights."""

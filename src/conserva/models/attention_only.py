@@ -1,6 +1,6 @@
-"""The text classifier of Ali et al. (2022): blocks of attention and nothing else, on frozen word vectors.
+"""The text classifier of Ali et al. (2022): attention blocks without feed-forward layers, on frozen BERT embeddings.
 
-It is a Hugging Face model, so that it is saved, loaded and explained like any other.
+It is a Hugging Face `PreTrainedModel`, so it is saved, loaded and explained like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .pretrained import UNTRUSTED, config_of, model_of
 
 
 class AttentionOnlyConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """The shape of the model. What the paper's released code does otherwise than its text is an option."""
+    """The configuration of the model. Differences between the paper's text and its released code are options."""
 
     model_type = "conserva-attention-only"
 
@@ -33,20 +33,21 @@ class AttentionOnlyConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     layer_norm_eps: float = 1e-12
     hidden_dropout_prob: float = 0.1
     scaled_scores: bool = True
-    """Whether scores are divided by the root of a head's width, as in equation 5; the released code does not."""
+    """Whether attention scores are divided by sqrt(head dimension), as in equation 5; in the released code they are
+    not."""
     affine_norm: bool = True
-    """Whether norms have a weight and a bias; in the released code they have none."""
+    """Whether layer norms have a weight and a bias; in the released code they do not."""
     unbiased_norm: bool = False
-    """Whether norms divide by the deviation with N - 1, the epsilon added to it, as in the released code."""
+    """Whether layer norms use the unbiased standard deviation plus epsilon, as in the released code."""
 
     @staticmethod
     def quirks() -> dict[str, bool]:
-        """Return the options that make the model that of the paper's released code."""
+        """Return the options that reproduce the model of the paper's released code."""
         return {"scaled_scores": False, "affine_norm": False, "unbiased_norm": True}
 
 
 class AttentionOnly(PreTrainedModel):
-    """Frozen embeddings, attention-only blocks, the class token through a tanh pooler, one linear layer."""
+    """Frozen embeddings, attention-only blocks, a tanh pooler on the class token, and a linear classifier."""
 
     config_class = AttentionOnlyConfig
     config: AttentionOnlyConfig
@@ -56,7 +57,7 @@ class AttentionOnly(PreTrainedModel):
         if config.hidden_size % config.num_attention_heads:
             raise Error(
                 f"hidden_size={config.hidden_size} is not a multiple of "
-                f"num_attention_heads={config.num_attention_heads}: heads share the width evenly."
+                f"num_attention_heads={config.num_attention_heads}: choose a multiple."
             )
         self.embeddings = Embeddings(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
@@ -65,10 +66,10 @@ class AttentionOnly(PreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Leave every layer as PyTorch makes it, which is what the paper's code does."""
+        """Keep PyTorch's default initialisation, as the paper's code does."""
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the table of word vectors."""
+        """Return the word embedding layer."""
         return self.embeddings.word_embeddings
 
     def forward(
@@ -79,23 +80,23 @@ class AttentionOnly(PreTrainedModel):
         output_hidden_states: bool = False,
         **ignored: Any,
     ) -> SequenceClassifierOutput:
-        """Return the logits; the first of the hidden states is the paper's input, words with their places."""
+        """Return the logits; the first hidden state is the sum of word, position and segment embeddings."""
         if inputs_embeds is None:
             if input_ids is None:
-                raise Error("Neither input_ids nor inputs_embeds was given: there is nothing to classify.")
+                raise Error("input_ids and inputs_embeds are both None: give one of them.")
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         x = self.embeddings(inputs_embeds)
         states = [x]
-        seen = None if attention_mask is None else attention_mask[:, None, None, :].bool()
+        visible = None if attention_mask is None else attention_mask[:, None, None, :].bool()
         for block in self.blocks:
-            x = block(x, seen)
+            x = block(x, visible)
             states.append(x)
         logits = self.classifier(torch.tanh(self.pooler(x[:, 0])))
         return SequenceClassifierOutput(logits=logits, hidden_states=tuple(states) if output_hidden_states else None)
 
 
 class Embeddings(nn.Module):
-    """BERT's: words, places and the one segment added up, then a norm. They are not trained."""
+    """BERT's embeddings: the sum of word, position and segment embeddings, then a layer norm. They are not trained."""
 
     def __init__(self, config: AttentionOnlyConfig) -> None:
         super().__init__()
@@ -107,13 +108,13 @@ class Embeddings(nn.Module):
         self.dropout = config.hidden_dropout_prob
 
     def forward(self, words: Tensor) -> Tensor:
-        places = torch.arange(words.shape[1], device=words.device)
-        added = self.position_embeddings(places) + self.token_type_embeddings(torch.zeros_like(places))
+        positions = torch.arange(words.shape[1], device=words.device)
+        added = self.position_embeddings(positions) + self.token_type_embeddings(torch.zeros_like(positions))
         return F.dropout(self.LayerNorm(words + added), self.dropout, self.training)
 
 
 class Block(nn.Module):
-    """Attention, the skip connection, then a norm (post-LN)."""
+    """Attention with a residual connection, followed by a layer norm (post-LN)."""
 
     def __init__(self, config: AttentionOnlyConfig) -> None:
         super().__init__()
@@ -127,19 +128,19 @@ class Block(nn.Module):
         else:
             self.norm = nn.LayerNorm(width, config.layer_norm_eps, elementwise_affine=config.affine_norm)
 
-    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
         q, k, v = (
             layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         dropout = self.dropout if self.training else 0.0
-        context = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=self.scale)
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout, scale=self.scale)
         update = self.output(context.transpose(1, 2).flatten(2))
         out: Tensor = self.norm(x + F.dropout(update, self.dropout, self.training))
         return out
 
 
 class UnbiasedNorm(nn.Module):
-    """The released code's norm: the deviation has N - 1 below it, and the epsilon is added outside the root."""
+    """The layer norm of the released code: unbiased standard deviation, with epsilon added to it."""
 
     def __init__(self, width: int, eps: float, affine: bool) -> None:
         super().__init__()
@@ -160,15 +161,15 @@ SHARED = (
     "pad_token_id",
     "layer_norm_eps",
 )
-"""What the model has in common with the BERT whose embeddings it takes."""
+"""Configuration entries copied from the BERT model that provides the embeddings."""
 
 
 def with_embeddings(source: str, labels: Sequence[str], **options: Any) -> AttentionOnly:
-    """Return an untrained classifier on the embeddings of a BERT: a folder, or a name on the hub."""
+    """Return an untrained classifier with the embeddings of a BERT model, given as a folder or a name on the hub."""
     donor, missing = model_of("AutoModel", source, UNTRUSTED, config_of(source, UNTRUSTED))
-    if missing := [one for one in missing if "embeddings." in one]:
+    if missing := [name for name in missing if "embeddings." in name]:
         raise Error(
-            f"embeddings={source!r}: its file has no weights for {', '.join(missing[:3])}. Choose another BERT."
+            f"embeddings={source!r}: its file has no weights for {', '.join(missing[:3])}. Choose another BERT model."
         )
     shape = {name: getattr(donor.config, name) for name in SHARED if hasattr(donor.config, name)}
     names = dict(enumerate(labels))
@@ -178,26 +179,26 @@ def with_embeddings(source: str, labels: Sequence[str], **options: Any) -> Atten
         )
     )
     model.eval()  # type: ignore[no-untyped-call]
-    given = getattr(donor, "embeddings", None)
-    if not isinstance(given, nn.Module) or not _take_over(model.embeddings, given):
+    embeddings = getattr(donor, "embeddings", None)
+    if not isinstance(embeddings, nn.Module) or not _copy_embeddings(model.embeddings, embeddings):
         raise Error(
-            f"embeddings={source!r} is a {type(donor).__name__}, whose embeddings are not BERT's: take "
-            "'bert-base-uncased', 'sentence-transformers/all-MiniLM-L6-v2' or another BERT."
+            f"embeddings={source!r} is a {type(donor).__name__}, whose embeddings differ from BERT's: choose "
+            "'bert-base-uncased', 'sentence-transformers/all-MiniLM-L6-v2' or another BERT model."
         )
     model.embeddings.requires_grad_(False)
     return model
 
 
 @torch.no_grad()
-def _take_over(ours: Embeddings, given: nn.Module) -> bool:
-    """Copy a donor's embeddings, and say whether they compute what the donor's do: RoBERTa's count places from 2."""
-    mine, theirs = dict(ours.named_parameters()), dict(given.named_parameters())
+def _copy_embeddings(ours: Embeddings, source: nn.Module) -> bool:
+    """Copy the weights; return whether both modules compute the same: RoBERTa, for one, counts positions from 2."""
+    mine, theirs = dict(ours.named_parameters()), dict(source.named_parameters())
     if {name: p.shape for name, p in mine.items()} != {name: p.shape for name, p in theirs.items()}:
         return False
     for name, parameter in mine.items():
         parameter.copy_(theirs[name])
     ids = torch.arange(min(ours.word_embeddings.num_embeddings, ours.position_embeddings.num_embeddings, 8))[None]
-    return torch.allclose(ours(ours.word_embeddings(ids)), given(input_ids=ids), atol=1e-5, equal_nan=True)
+    return torch.allclose(ours(ours.word_embeddings(ids)), source(input_ids=ids), atol=1e-5, equal_nan=True)
 
 
 AutoConfig.register(AttentionOnlyConfig.model_type, AttentionOnlyConfig)

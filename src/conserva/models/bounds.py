@@ -1,4 +1,4 @@
-"""Bounds for models whose files anyone may have written: what is beyond them is refused before memory is spent."""
+"""Limits for models from untrusted files: a model that exceeds them is rejected before memory is allocated."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ MOST: Mapping[str, int] = {
     "n_samples": 100_000_000,
     "frames": 10_000_000,
 }
-"""Part of a setting's name -> the largest number that makes sense there. Loops and arrays are as long as they say."""
+"""Substring of a setting's name -> its maximum. Such settings determine the length of loops and arrays."""
 
 
 def check_settings(settings: Any, file: str) -> None:
-    """Refuse settings of a model, or of what belongs to it, that ask for loops and arrays without end."""
-    left = [("", settings)]
-    while left:
-        key, value = left.pop()
+    """Raise an `Error` for a setting of a model or processor that is larger than its limit in `MOST`."""
+    remaining = [("", settings)]
+    while remaining:
+        key, value = remaining.pop()
         if isinstance(value, Mapping):
-            left += [(str(name), one) for name, one in value.items() if name != "label2id"]  # has names of its own
+            remaining += [(str(name), entry) for name, entry in value.items() if name != "label2id"]  # keys are labels
         elif isinstance(value, (list, tuple)):
-            left += [(key, one) for one in value]
+            remaining += [(key, entry) for entry in value]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            known = [(most, part) for part, most in MOST.items() if part in key.lower()]
-            if known and (value > max(known)[0] or (value < 0 and "head" in key)):
-                raise Error(f"{file} has {key!r} = {value!r:.40}: 0 to {max(known)[0]:,} make sense there. Mend it.")
+            limits = [(most, part) for part, most in MOST.items() if part in key.lower()]
+            if limits and (value > max(limits)[0] or (value < 0 and "head" in key)):
+                raise Error(f"{file} has {key!r} = {value!r:.40}: it must be from 0 to {max(limits)[0]:,}. Correct it.")
 
 
 @contextmanager
 def bounded(tensors: int | None, numbers: int | None, *, whole: bool) -> Iterator[None]:
-    """Refuse a model that transformers builds inside, as soon as it grows beyond what its files can hold.
+    """Raise an `Error` as soon as a model that is built in the block exceeds what its files can contain.
 
-    Models are built without memory at first, on the device "meta", and only what is there counts.
+    transformers first builds a model on the "meta" device, without memory; only tensors on that device are counted.
 
     Parameters
     ----------
     tensors
-        How many tensors the files hold; None where that is unknown.
+        The number of tensors in the files; None if unknown.
     numbers
-        How many numbers the files hold at most; None where that is unknown.
+        The maximum number of elements in the files; None if unknown.
     whole
-        Whether every parameter becomes as many bytes as are built: not so in models of 8 or 4 bits.
+        Whether parameters keep the dtype they are built with: False for models quantised to 8 or 4 bits.
     """
     most_modules = 1_000_000 if tensors is None else 1000 + 20 * tensors
     most_numbers = None if numbers is None else 1_000_000 + numbers
@@ -78,7 +78,7 @@ def bounded(tensors: int | None, numbers: int | None, *, whole: bool) -> Iterato
         nonlocal modules
         modules += threading.get_ident() == here
         if modules > most_modules:
-            raise Error(f"config.json asks for more than {most_modules:,} modules, its weights are {tensors} tensors.")
+            raise Error(f"config.json describes more than {most_modules:,} modules, its files hold {tensors} tensors.")
 
     def made(owner: object, name: str, tensor: Tensor | None, *, parameter: bool) -> None:
         nonlocal counted, needed
@@ -87,18 +87,18 @@ def bounded(tensors: int | None, numbers: int | None, *, whole: bool) -> Iterato
         if parameter:
             counted += tensor.numel()
             if most_numbers is not None and counted > most_numbers:
-                raise Error(f"config.json asks for {counted:,} weights or more, its files hold {numbers:,} at most.")
+                raise Error(f"config.json describes {counted:,} weights or more, its files hold {numbers:,} at most.")
         if whole or not parameter:
             needed += tensor.numel() * tensor.element_size()
             if needed > free:
                 raise OutOfMemory(
-                    f"config.json asks for {needed / 2**30:,.1f} GiB or more, {free / 2**30:,.1f} GiB are free."
+                    f"config.json describes {needed / 2**30:,.1f} GiB or more, {free / 2**30:,.1f} GiB are free."
                 )
 
     handles = [
         registration.register_module_module_registration_hook(built),
-        registration.register_module_parameter_registration_hook(lambda *one: made(*one, parameter=True)),
-        registration.register_module_buffer_registration_hook(lambda *one: made(*one, parameter=False)),
+        registration.register_module_parameter_registration_hook(lambda *args: made(*args, parameter=True)),
+        registration.register_module_buffer_registration_hook(lambda *args: made(*args, parameter=False)),
     ]
     try:
         yield

@@ -1,14 +1,14 @@
-"""The names of the models that come with the package."""
+"""The names of the bundled models."""
 
 from __future__ import annotations
 
 BUNDLED = "sentiment"
-"""The model that is loaded if none is named: sentiment of film reviews."""
+"""The default model: sentiment of film reviews."""
 
 MOLECULES, DIGITS = "bace", "mnist"
-"""The graph models: which molecules inhibit an enzyme, and handwritten digits."""
+"""The graph models: molecules that inhibit the enzyme BACE, and handwritten digits as superpixels."""
 
 IMAGES = "digits"
-"""The image model: handwritten digits again, as pixels."""
+"""The image model: handwritten digits as pixels."""
 
 BUNDLED_MODELS = (BUNDLED, MOLECULES, DIGITS, IMAGES)

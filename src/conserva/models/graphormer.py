@@ -1,7 +1,7 @@
-"""Graphormer (Ying et al., NeurIPS 2021) as a classifier of graphs, the model that Ali et al. (2022) explain.
+"""Graphormer (Ying et al., NeurIPS 2021) as a graph classifier, the model that Ali et al. (2022) explain.
 
-Nodes are tokens; the graph itself enters by the degrees, added to them, and by a bias on the scores of attention. It is
-a Hugging Face model, so that it is saved, loaded and explained like any other.
+Nodes are tokens. The structure of the graph enters through degree embeddings, added to the tokens, and through a bias
+on the attention scores. It is a Hugging Face `PreTrainedModel`, so it is saved, loaded and explained like any other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..errors import Error
 
 
 class GraphormerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """The shape of the model. Nodes have either categories (`node_values`) or numbers (`node_features`)."""
+    """The configuration. Nodes have either categorical features (`node_values`) or numeric ones (`node_features`)."""
 
     model_type = "conserva-graphormer"
 
@@ -40,25 +40,27 @@ class GraphormerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     hidden_dropout_prob: float = 0.1
     attention_dropout_prob: float = 0.0
     node_values: int | None = None
-    """Rows of the one table that all categorical features of a node share, each with its own ids; 0 means no value."""
+    """Size of the embedding that all categorical features share, each with its own range of ids; 0 is padding."""
     node_features: int | None = None
-    """How many numbers a node has."""
+    """The number of numeric features of a node."""
     max_nodes: int = 128
-    """How many nodes a graph may have: with more, it is unlike anything that the model was trained on."""
+    """The maximum number of nodes: larger graphs are unlike the graphs that the model was trained on."""
     max_degree: int = 12
-    """The last row of the degree table; it stands for higher degrees too."""
+    """The largest degree with its own embedding; higher degrees are clipped to it."""
     max_distance: int = 19
-    """The longest distance with a bias of its own. The one above it, max_distance + 1, says that there is no path."""
+    """The largest distance with its own bias. max_distance + 1 means that there is no path."""
     edge_values: int | None = None
-    """Rows of the table of edges, of which 0 means no edge. None: edges have no types, and `paths` are not used."""
+    """Size of the edge embedding, of which 0 is padding. None: edges have no types, and `paths` are not used."""
     max_hops: int = 5
-    """How many edges of a path count, from its beginning."""
+    """The number of edges used of each shortest path, from its beginning."""
     pre_norm: bool = True
-    """Whether norms stand before attention and feed-forward layers, as in the first release, or after the sums."""
+    """Whether layer norms come before attention and feed-forward layers (pre-LN), as in the first release, or after
+    the residual connections (post-LN)."""
 
 
 class Graphormer(PreTrainedModel):
-    """Tokens, a virtual node in front of them, through blocks with a bias made of the graph; one linear layer on it."""
+    """Transformer blocks on a virtual node and the nodes, with an attention bias from the graph, and a linear
+    classifier on the virtual node."""
 
     config_class = GraphormerConfig
     config: GraphormerConfig
@@ -69,12 +71,12 @@ class Graphormer(PreTrainedModel):
         if config.hidden_size % config.num_attention_heads:
             raise Error(
                 f"hidden_size={config.hidden_size} is not a multiple of "
-                f"num_attention_heads={config.num_attention_heads}: heads share the width evenly."
+                f"num_attention_heads={config.num_attention_heads}: choose a multiple."
             )
         if (config.node_values is None) == (config.node_features is None):
             raise Error(
                 f"node_values={config.node_values} and node_features={config.node_features}: give one of the two, the "
-                "size of the table of categories or how many numbers a node has."
+                "size of the embedding of categorical features or the number of numeric features of a node."
             )
         self.tokens = Tokens(config)
         self.bias = GraphBias(config)
@@ -84,7 +86,7 @@ class Graphormer(PreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Start as the first release does; a table's row of nothing is 0."""
+        """Initialise as the first release does; padding rows of embeddings are 0."""
         if isinstance(module, nn.Linear):
             initialization.normal_(module.weight, std=0.02 / math.sqrt(self.config.num_hidden_layers))
             initialization.zeros_(module.bias)
@@ -94,7 +96,7 @@ class Graphormer(PreTrainedModel):
                 initialization.zeros_(module.weight[module.padding_idx])
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return what turns the features of nodes into vectors."""
+        """Return the layer that embeds the features of nodes."""
         return self.tokens.features
 
     def forward(
@@ -113,34 +115,35 @@ class Graphormer(PreTrainedModel):
         Parameters
         ----------
         nodes
-            Features, graphs x n x features: ids, or numbers.
+            Features of the nodes, graphs x n x features: ids or numbers.
         degrees
-            Graphs x n. Higher ones than `max_degree` count as that.
+            Graphs x n, clipped to `max_degree`.
         distances
-            Edges on a shortest path, graphs x n x n, clipped to `max_distance`; one more where there is no path.
+            Lengths of shortest paths, graphs x n x n, clipped to `max_distance`; max_distance + 1 where there is no
+            path.
         paths
-            The ids of the edges on one such path in their order, graphs x n x n x hops; 0 where it has ended.
+            Ids of the edges along one shortest path, graphs x n x n x hops, padded with 0.
         attention_mask
-            Graphs x (1 + n), true for the virtual node and for nodes that are there; all are without it. The others are
-            as good as deleted, and the rest keeps its degrees, distances and paths. Arrays of one graph serve a mask of
-            many rows.
+            Graphs x (1 + n), true for the virtual node and for real nodes; by default all are real. Masked nodes have
+            no effect, and the others keep their degrees, distances and paths. With the arrays of a single graph, the
+            mask may have any number of rows.
         inputs_embeds
-            The tokens themselves, graphs x (1 + n) x width, instead of `nodes` and `degrees`: what `tokens` makes of
-            them, the virtual node first.
+            Embedded tokens, graphs x (1 + n) x hidden size, instead of `nodes` and `degrees`: the output of `tokens`,
+            with the virtual node first.
         output_hidden_states
-            Whether to return the tokens, then what each block made of them; the last one makes the virtual node alone.
+            Whether to return the tokens and the output of each block; the last block outputs the virtual node only.
         """
         if distances is None or (inputs_embeds is None and (nodes is None or degrees is None)):
             raise Error("A graph needs distances, and either nodes with their degrees or inputs_embeds.")
         x: Any = self.tokens(nodes, degrees) if inputs_embeds is None else inputs_embeds
         bias = self.bias(distances, paths)
         if attention_mask is not None:
-            gone = F.pad(~attention_mask[:, 1:].bool(), (1, 0))  # the virtual node is always there
-            bias = bias.masked_fill(gone[:, None, None, :], -math.inf)
+            masked = F.pad(~attention_mask[:, 1:].bool(), (1, 0))  # the virtual node is never masked
+            bias = bias.masked_fill(masked[:, None, None, :], -math.inf)
             x = x.expand(len(bias), -1, -1)
         states = [x]
         for number, block in enumerate(self.blocks, 1):
-            # Nothing but the virtual node is read of the last block.
+            # Of the last block only the virtual node is used.
             x = block(x, bias if number < len(self.blocks) else bias[:, :, :1])
             states.append(x)
         logits = self.classifier(self.norm(x[:, 0]))
@@ -148,7 +151,8 @@ class Graphormer(PreTrainedModel):
 
 
 class Tokens(nn.Module):
-    """The virtual node, then every node: its features and its degree added up (centrality encoding, equation 5)."""
+    """The embedding of the virtual node, then for every node the sum of its feature and degree embeddings (centrality
+    encoding, equation 5)."""
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
@@ -163,7 +167,7 @@ class Tokens(nn.Module):
 
     def forward(self, nodes: Tensor, degrees: Tensor) -> Tensor:
         if isinstance(self.features, nn.Embedding):
-            _check(nodes, self.features, "nodes", "node_values rows of the table")
+            _check(nodes, self.features, "nodes", "node_values - 1")
             x = self.features(nodes).sum(2)
         else:
             x = self.features(nodes)
@@ -175,11 +179,11 @@ class Tokens(nn.Module):
 
 
 class GraphBias(nn.Module):
-    """What the graph adds to the scores of every block, for each head: graphs x heads x (1 + n) x (1 + n).
+    """The bias that the graph adds to the attention scores of every block, graphs x heads x (1 + n) x (1 + n).
 
-    It is made of the graph alone, whatever its nodes say: b[distance] (equation 6) and, on the edges of a shortest
-    path, the mean of W_k e[edge k] (equation 7, with the first release's matrix for each hop). Pairs with the virtual
-    node have one number instead.
+    It depends on the edges of the graph and not on the features of nodes: b[distance] (equation 6) plus the mean of
+    W_k e[edge k] over the edges of a shortest path (equation 7, with one matrix per hop as in the first release). Pairs
+    with the virtual node have a single learned bias instead.
     """
 
     def __init__(self, config: GraphormerConfig) -> None:
@@ -197,18 +201,18 @@ class GraphBias(nn.Module):
         inner = self.distances(distances)
         if self.has_edges:
             if paths is None:
-                raise Error("paths is missing: a model with edge_values needs the ids of the edges along them.")
+                raise Error("paths=None: a model with edge_values needs the ids of the edges along shortest paths.")
             inner = inner + self._of_edges(paths[..., : self.hops])
         inner = inner.permute(0, 3, 1, 2)
         virtual = self.virtual.weight.view(1, -1, 1, 1)
-        samples, _, places, _ = inner.shape
-        inner = torch.cat([virtual.expand(samples, -1, places, 1), inner], 3)
-        return torch.cat([virtual.expand(samples, -1, 1, places + 1), inner], 2)
+        samples, _, nodes, _ = inner.shape
+        inner = torch.cat([virtual.expand(samples, -1, nodes, 1), inner], 3)
+        return torch.cat([virtual.expand(samples, -1, 1, nodes + 1), inner], 2)
 
     def _of_edges(self, paths: Tensor) -> Tensor:
         """Return the mean over the edges of each path, graphs x n x n x heads."""
-        _check(paths, self.edges, "paths", "edge_values rows of the table")
-        # One table for each hop, in which no edge adds nothing.
+        _check(paths, self.edges, "paths", "edge_values - 1")
+        # One table per hop, whose padding row is 0.
         mixing = self.mixing.weight.view(self.hops, self.heads, self.heads)
         tables = F.pad(self.edges.weight[1:] @ mixing, (0, 0, 1, 0))
         hops = torch.arange(paths.shape[-1], device=paths.device) * self.edges.num_embeddings
@@ -217,7 +221,7 @@ class GraphBias(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each with its skip connection and its norm."""
+    """Attention and a feed-forward layer, each with a residual connection and a layer norm."""
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
@@ -229,19 +233,19 @@ class Block(nn.Module):
         self.attention_norm, self.ffn_norm = (nn.LayerNorm(width, config.layer_norm_eps) for _ in range(2))
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """Return the first places of `x` as they look at all places: as many as the bias has rows."""
+        """Return the output at the first positions of `x`, as many as the bias has rows; they attend to all of `x`."""
         rows = bias.shape[2]
-        seen = self.attention_norm(x) if self.pre_norm else x
-        x = x[:, :rows] + self._attended(seen[:, :rows], seen, bias)
+        normed = self.attention_norm(x) if self.pre_norm else x
+        x = x[:, :rows] + self._attended(normed[:, :rows], normed, bias)
         x = x if self.pre_norm else self.attention_norm(x)
         hidden = F.gelu(self.up(self.ffn_norm(x) if self.pre_norm else x))
         x = x + F.dropout(self.down(hidden), self.dropout, self.training)
         return x if self.pre_norm else self.ffn_norm(x)
 
-    def _attended(self, queries: Tensor, seen: Tensor, bias: Tensor) -> Tensor:
+    def _attended(self, queries: Tensor, keys: Tensor, bias: Tensor) -> Tensor:
         q, k, v = (
             layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer, x in ((self.query, queries), (self.key, seen), (self.value, seen))
+            for layer, x in ((self.query, queries), (self.key, keys), (self.value, keys))
         )
         dropout = self.attention_dropout if self.training else 0.0
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
@@ -253,23 +257,24 @@ _TRUSTED = ContextVar("trusted ids", default=False)
 
 @contextmanager
 def trusted_ids() -> Iterator[None]:
-    """Take ids as they are for a while: for data that was checked before, since every look at them waits for a GPU."""
-    before = _TRUSTED.set(True)
+    """Skip the range checks of ids in the block, for data already checked: each check synchronises with the GPU."""
+    token = _TRUSTED.set(True)
     try:
         yield
     finally:
-        _TRUSTED.reset(before)
+        _TRUSTED.reset(token)
 
 
 def _check(ids: Tensor, table: nn.Embedding, name: str, end: str) -> None:
-    """Raise unless a table has all ids: a device would stop the process, and clipping would hide another's coding."""
+    """Raise an `Error` if an id is out of range: on a GPU it would abort the process, and clipping would hide it."""
     if not ids.numel() or _TRUSTED.get():
         return
     if ids.is_floating_point():
-        raise Error(f"{name} is {ids.dtype}: it holds ids, in torch.long.")
-    low, high = (int(one) for one in torch.aminmax(ids))
+        raise Error(f"{name} is {ids.dtype}: give ids, as torch.long.")
+    low, high = (int(bound) for bound in torch.aminmax(ids))
     if low < 0 or high >= table.num_embeddings:
-        raise Error(f"{name} has {low if low < 0 else high}: it goes from 0 to {table.num_embeddings - 1} ({end}).")
+        wrong = low if low < 0 else high
+        raise Error(f"{name} has {wrong}: values must be from 0 to {table.num_embeddings - 1} ({end}).")
 
 
 AutoConfig.register(GraphormerConfig.model_type, GraphormerConfig)

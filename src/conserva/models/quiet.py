@@ -1,4 +1,4 @@
-"""Loading and saving models without transformers talking."""
+"""Loading and saving models without output of transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Switch transformers' progress bars and reports off for a while; what goes wrong is raised all the same."""
+    """Disable the progress bars and log messages of transformers in the block; exceptions are still raised."""
     from logging import CRITICAL
 
     from transformers.utils import logging

@@ -1,4 +1,4 @@
-"""Tasks: how an input becomes features, and an output a target."""
+"""Tasks: how inputs become features, and how outputs become targets."""
 
 from .blanks import Blanks
 from .causal import Causal

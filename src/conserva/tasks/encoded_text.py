@@ -1,4 +1,4 @@
-"""Texts and pairs of texts as a model sees them, whole and with tokens taken away."""
+"""Tokenized texts and pairs of texts, complete and with tokens removed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from .masking import TextRows
 from .task import Encoded
 
 SECTIONS = ("first", "second")
-"""What the two texts of a pair are called in an explanation."""
+"""The names of the two texts of a pair in an explanation."""
 
 
 @dataclass(frozen=True)
 class EncodedText(Encoded):
-    """A text, or a pair of them, as the model sees it: its tokens, those that the tokenizer added, and their words."""
+    """A tokenized text or pair of texts."""
 
     ids: tuple[int, ...]
-    part: Any = field(default=None, repr=False, compare=False)
-    """What a fast tokenizer knows of the text."""
+    encoding: Any = field(default=None, repr=False, compare=False)
+    """The `tokenizers.Encoding` of the text; None for a slow tokenizer."""
 
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
-        """The characters that each token stands for; None for one that the tokenizer added, and if it does not tell."""
-        if self.part is None:
+        """The start and end characters of each token; None for special tokens and with slow tokenizers."""
+        if self.encoding is None:
             return (None,) * len(self)
-        return tuple(None if own else span for span, own in zip(self.part.offsets, self.special, strict=True))
+        offsets = zip(self.encoding.offsets, self.special, strict=True)
+        return tuple(None if is_special else span for span, is_special in offsets)
 
     @property
     def key(self) -> str:
@@ -35,7 +36,7 @@ class EncodedText(Encoded):
 
     @property
     def token_types(self) -> tuple[int, ...] | None:
-        """The token types (segments) that the model is told; None for a single text, where all are 0."""
+        """The token type ids; None for a single text, where all are 0."""
         return None
 
 
@@ -44,11 +45,11 @@ class EncodedTextPair(EncodedText):
     """A pair of texts in one sequence: the features of the first, with its special tokens, then those of the second."""
 
     border: int = field(kw_only=True)
-    """Where among the features the second text begins."""
+    """The index of the second text's first token."""
     start: int = field(kw_only=True)
-    """Where it begins among the characters of `text`, which has both."""
+    """The index of the second text's first character in `text`, which contains both."""
     types: tuple[int, ...] | None = field(default=None, kw_only=True)
-    """As the tokenizer tells them to the model; None where the model takes none."""
+    """The token type ids; None if the model takes none."""
 
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
@@ -70,7 +71,7 @@ class EncodedTextPair(EncodedText):
 
 @dataclass(frozen=True)
 class TypedRows(TextRows):
-    """A pair of texts with other tokens taken away in each row; the types of the tokens stay."""
+    """A pair of texts with different tokens removed in each row; the token types are unchanged."""
 
     types: np.ndarray
 
@@ -78,5 +79,5 @@ class TypedRows(TextRows):
         return TypedRows(self.ids[rows], self.attention[rows], self.types[rows])
 
     def keys(self) -> np.ndarray:
-        """Return ids, attention and types of each row."""
+        """Return the bytes of ids, attention mask and token types of each row."""
         return np.concatenate([super().keys(), np.ascontiguousarray(self.types).view(np.uint8)], axis=1)

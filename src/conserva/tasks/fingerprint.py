@@ -1,4 +1,4 @@
-"""What tells one model from another: a hash of its weights, and all else of a task that decides its numbers."""
+"""Identity of models and tasks: a hash of the weights, and everything else that results depend on."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..errors import Error
 if TYPE_CHECKING:
     from .task import Task
 
-_NOT_DECISIVE = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
-"""Entries of a configuration that decide nothing, or that are told elsewhere."""
+_IGNORED = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+"""Configuration entries that do not affect results, or that are part of the identity elsewhere."""
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Return a short hash of all parameters and stored buffers, by name, type and value."""
+    """Return a short hash of a model's state dict: names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for name, tensor in sorted(_weights(model).items()):
         if not isinstance(tensor, Tensor):
             raise Error(
-                f"{type(model).__name__} holds {name!r} as a {type(tensor).__name__}, no tensor: it is quantised in a "
-                "way that torch has no gradients for. Load it as it was before."
+                f"{type(model).__name__} has {name!r} as a {type(tensor).__name__}, not a tensor: it is quantised in a "
+                "way that has no gradients in torch. Load the model without quantisation."
             )
         plain = tensor.detach().contiguous().cpu()
         digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}".encode())
@@ -36,18 +36,18 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def _weights(model: nn.Module) -> Mapping[str, Any]:
-    """Return a model's weights, those too that are fetched only while they are used."""
-    found = model.state_dict()
-    if not any(isinstance(one, Tensor) and one.is_meta for one in found.values()):
-        return found
-    fetching = importlib.import_module("accelerate.utils.modeling")  # such models are made by accelerate
-    return dict(fetching.get_state_dict_offloaded_model(model))
+    """Return a model's weights, including weights that are offloaded."""
+    weights = model.state_dict()
+    if not any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in weights.values()):
+        return weights
+    modeling = importlib.import_module("accelerate.utils.modeling")  # offloading is done by accelerate
+    return dict(modeling.get_state_dict_offloaded_model(model))
 
 
 def identity_of(task: Task) -> dict[str, Any]:
-    """Return all of a task that decides its numbers, as JSON takes it: a run that goes on must have the same.
+    """Return everything that the results of a task depend on, serialisable as JSON; a resumed run must have the same.
 
-    Weights alone do not tell models apart: the same weights with another activation function are another model.
+    Weights alone are not enough: the same weights with another activation function are another model.
     """
     network = task.network
     config = getattr(network, "config", None)
@@ -58,17 +58,17 @@ def identity_of(task: Task) -> dict[str, Any]:
         "network": f"{type(network).__module__}.{type(network).__qualname__}",
         "modules": _hash(repr(network)),
         "weights": fingerprint(network),
-        "dtype": sorted({str(one.dtype).removeprefix("torch.") for one in network.parameters()}),
+        "dtype": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in network.parameters()}),
         "configuration": configuration_of(config),
         "attention": getattr(config, "_attn_implementation", None),
-        **{name: preprocessor_hash(one) for name, one in task.preprocessors.items()},
+        **{name: preprocessor_hash(preprocessor) for name, preprocessor in task.preprocessors.items()},
     }
 
 
 def configuration_of(config: Any) -> dict[str, Any]:
-    """Return what decides numbers of a model's configuration, as JSON takes it."""
-    found = config.to_dict() if hasattr(config, "to_dict") else {}
-    return {str(key): _plain(value) for key, value in found.items() if key not in _NOT_DECISIVE}
+    """Return the entries of a model's configuration that affect results, serialisable as JSON."""
+    entries = config.to_dict() if hasattr(config, "to_dict") else {}
+    return {str(key): _plain(value) for key, value in entries.items() if key not in _IGNORED}
 
 
 def preprocessor_hash(preprocessor: Any) -> str:
@@ -77,22 +77,22 @@ def preprocessor_hash(preprocessor: Any) -> str:
         settings = preprocessor.to_dict() if hasattr(preprocessor, "to_dict") else vars(preprocessor)
         return hash_of(_plain(settings))
     backend = getattr(preprocessor, "backend_tokenizer", None)
-    known = json.loads(backend.to_str()) if backend is not None else {"vocabulary": preprocessor.get_vocab()}
-    for name in ("padding", "truncation"):  # which calls set and leave behind
-        known.pop(name, None)
+    content = json.loads(backend.to_str()) if backend is not None else {"vocabulary": preprocessor.get_vocab()}
+    for name in ("padding", "truncation"):  # calls of the tokenizer change these
+        content.pop(name, None)
     names = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "chat_template")
     settings = {name: _plain(getattr(preprocessor, name, None)) for name in names}
     special = _plain(getattr(preprocessor, "special_tokens_map", {}))
-    return hash_of([type(preprocessor).__name__, known, settings, special])
+    return hash_of([type(preprocessor).__name__, content, settings, special])
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON takes it; what JSON has no form for, by its name."""
+    """Return a value converted to JSON types; other objects become their `str`."""
     return json.loads(json.dumps(value, default=str))
 
 
 def hash_of(value: Any) -> str:
-    """Return a short hash of a value that JSON takes."""
+    """Return a short hash of a value of JSON types."""
     return _hash(json.dumps(value, sort_keys=True))
 
 

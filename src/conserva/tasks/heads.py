@@ -1,4 +1,4 @@
-"""Which task a model is for, as its own configuration says."""
+"""The kinds of models that can be loaded, and how a configuration determines the kind."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from .pixels import pillow
 
 @dataclass(frozen=True)
 class Head:
-    """A kind of model: transformers' class that loads it, and the task that is made of it."""
+    """A kind of model: the auto class that loads it, and the task for it."""
 
     noun: str
     auto: str
-    """The auto class of transformers."""
+    """The name of the transformers auto class."""
     table: str
-    """The table of transformers, type of model -> class, that has its architectures."""
+    """The name of the transformers mapping, model type -> class, with its architectures."""
     make: Callable[..., Task]
-    """A model, where it came from, options of loading, its name, options of the task -> the task."""
+    """Model, source, loading options, name, task options -> task."""
     classifies: bool = False
-    """Whether the task has an output head that the user may name."""
+    """Whether the user can choose the output head."""
 
 
 MODULES = "modules.json"
-"""The file in which a sentence encoder says what it is made of."""
+"""The file that lists the modules of a sentence encoder."""
 
 _FOLDER = re.compile(r"(\w[\w.-]*)?")
 
 OWN_CLASSIFIERS = {"AttentionOnly"}
-"""The text classifiers of this package, which transformers' tables do not have."""
+"""The text classifiers of this package, which are not in the mappings of transformers."""
 
 
 def head_of(config: Any, source: str, name: str) -> Head:
-    """Return the kind of a model; one that has no head which can be explained is refused."""
-    architectures = [str(one) for one in getattr(config, "architectures", None) or ()]
-    if not any(one.endswith("ForSequenceClassification") for one in architectures) and (
+    """Return the kind of a model; raise an `Error` if there is no task for it."""
+    architectures = [str(architecture) for architecture in getattr(config, "architectures", None) or ()]
+    if not any(architecture.endswith("ForSequenceClassification") for architecture in architectures) and (
         json_of(source, MODULES) is not None
     ):
         return SENTENCES
@@ -50,12 +50,12 @@ def head_of(config: Any, source: str, name: str) -> Head:
     if set(architectures) & OWN_CLASSIFIERS:
         return HEADS[0]
     if not architectures:
-        return HEADS[0]  # as such files were written once; what is missing is said when the weights are there
+        return HEADS[0]  # configurations of old classifiers have none; missing weights are an error later
     known = ", ".join(head.noun for head in (*HEADS, SENTENCES))
     if hasattr(config, "vision_config") and hasattr(config, "text_config"):
         raise Error(
-            f"model={name!r} is {' and '.join(architectures)}. If it compares images with texts, say with which: "
-            "conserva.load(..., labels=['a cat', 'a dog'])."
+            f"model={name!r} is {' and '.join(architectures)}. If it compares images with texts, give the texts as "
+            "labels: conserva.load(..., labels=['a cat', 'a dog'])."
         )
     raise Error(
         f"model={name!r} is {' and '.join(architectures)}, for which there is no task. It must be one of: {known}. "
@@ -64,13 +64,13 @@ def head_of(config: Any, source: str, name: str) -> Head:
 
 
 def _classes(table: str) -> set[str]:
-    """Return the architectures of one of transformers' tables."""
+    """Return the architectures in a transformers mapping."""
     from transformers.models.auto import modeling_auto
 
-    found: set[str] = set()
-    for one in getattr(modeling_auto, table).values():
-        found.update([one] if isinstance(one, str) else one)
-    return found
+    classes: set[str] = set()
+    for names in getattr(modeling_auto, table).values():
+        classes.update([names] if isinstance(names, str) else names)
+    return classes
 
 
 def _with_tokenizer(task: Callable[..., Task]) -> Callable[..., Task]:
@@ -81,33 +81,33 @@ def _with_tokenizer(task: Callable[..., Task]) -> Callable[..., Task]:
 
 
 def _sentences(model: Any, source: str, options: Mapping[str, Any], name: str) -> Task:
-    """Return a sentence encoder with the pooling that its own files ask for; others are refused."""
+    """Return the task of a sentence encoder, with the pooling in its files; raise an `Error` for unknown poolings."""
     modules = json_of(source, MODULES)
-    if not isinstance(modules, list) or not all(isinstance(one, dict) and "type" in one for one in modules):
+    if not isinstance(modules, list) or not all(isinstance(module, dict) and "type" in module for module in modules):
         raise Error(f"model={name!r}: {MODULES} is not a list of modules with their types. Save the model again.")
-    kinds = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in modules}
+    kinds = {str(module["type"]).rpartition(".")[2]: str(module.get("path", "")) for module in modules}
     if wrong := [path for path in kinds.values() if not _FOLDER.fullmatch(path)]:
-        raise Error(f"model={name!r}: {MODULES} has the path {wrong[0]!r}: it must be a folder of the model's own.")
-    asked = (
+        raise Error(f"model={name!r}: {MODULES} has the path {wrong[0]!r}: it must be a subfolder of the model.")
+    pooling = (
         json_of(source, f"{kinds['Pooling']}/config.json".lstrip("/"))
         if "Pooling" in kinds
         else {"pooling_mode_mean_tokens": True}
     )
-    if asked is not None and not isinstance(asked, dict):
-        raise Error(f"model={name!r}: the settings of its pooling are {asked!r:.60}, no JSON object. Save it again.")
-    poolings = [key for key, value in (asked or {}).items() if key.startswith("pooling_mode_") and value is True]
+    if pooling is not None and not isinstance(pooling, dict):
+        raise Error(f"model={name!r}: its pooling settings, {pooling!r:.60}, are not a JSON object. Save it again.")
+    poolings = [key for key, value in (pooling or {}).items() if key.startswith("pooling_mode_") and value is True]
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     others = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
     if others or len(poolings) != 1 or poolings[0] not in known:
         raise Error(
-            f"model={name!r} makes its vectors by {', '.join([*others, *poolings])}: only the mean of all tokens and "
-            "the first token are known. conserva.relevance explains it through a module that does the same."
+            f"model={name!r} uses {', '.join([*others, *poolings])}: only mean pooling and pooling of the first token "
+            "are supported. Wrap it in a module and use conserva.relevance instead."
         )
     return Similarity(model, part_of("AutoTokenizer", source, options), name, pooling=known[poolings[0]])
 
 
 def _image(model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Task:
-    pillow()  # first: without it transformers does not say which extra to install
+    pillow()  # first, since the error of transformers does not name the extra to install
     return Image(model, part_of("AutoImageProcessor", source, options), name=name, **how)
 
 

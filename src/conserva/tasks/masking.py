@@ -1,4 +1,4 @@
-"""Taking features away: which may go, and what stands in the place of those of a text."""
+"""Inputs with features removed, and the tokens that replace removed tokens of a text."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MASKS = ("unk", "mask", "pad", "drop")
-"""What stands for a token that was taken away: the tokenizer's unknown, mask or pad token; or nothing looks at it."""
+"""How tokens are removed: replaced by the tokenizer's unknown, mask or pad token, or ("drop") masked in attention."""
 
 
 def mask_of(tokenizer: PreTrainedTokenizerBase, given: str | None, preferred: Sequence[str]) -> str:
-    """Return the mask that was given, or the first of the preferred ones that the tokenizer has."""
+    """Return the given mask, or else the first preferred one that the tokenizer supports."""
     if given is not None and given not in MASKS:
-        raise Error(f"mask={given!r} is none of {', '.join(MASKS)}.")
-    there = [mask for mask in MASKS if mask == "drop" or _id_of(tokenizer, mask) is not None]
+        raise Error(f"mask={given!r} is unknown: choose one of {', '.join(MASKS)}.")
+    supported = [mask for mask in MASKS if mask == "drop" or _id_of(tokenizer, mask) is not None]
     for mask in [given] if given is not None else preferred:
-        if mask in there:
+        if mask in supported:
             return mask
     wanted = given or ", ".join(preferred)
-    raise Error(f"mask={wanted!r}: the tokenizer has no such token. Choose one of {', '.join(there)}.")
+    raise Error(f"mask={wanted!r}: the tokenizer has no such token. Choose one of {', '.join(supported)}.")
 
 
 @dataclass(frozen=True)
 class TextRows:
-    """A text with other tokens taken away in each row: ids and attention mask, rows x tokens."""
+    """A text with different tokens removed in each row: ids and attention mask, rows x tokens."""
 
     ids: np.ndarray
     attention: np.ndarray
@@ -45,11 +45,11 @@ class TextRows:
 
     @property
     def width(self) -> int:
-        """How many tokens the text has."""
+        """The number of tokens of the text."""
         return int(self.ids.shape[1])
 
     def keys(self) -> np.ndarray:
-        """Return ids and attention of each row: rows of different texts may be equal, as with all tokens gone."""
+        """Return the bytes of ids and attention mask of each row; rows of different texts can be equal."""
         return np.ascontiguousarray(np.concatenate([self.ids, self.attention], axis=1)).view(np.uint8)
 
 
@@ -58,7 +58,7 @@ E = TypeVar("E", bound=Sized)
 
 @dataclass(frozen=True, eq=False)
 class KeptRows(Generic[E]):
-    """An input that has no other words for itself, with other features taken away in each row."""
+    """An input with different features removed in each row, stored as the features that are kept."""
 
     encoded: E
     kept: np.ndarray
@@ -73,17 +73,17 @@ class KeptRows(Generic[E]):
 
     @property
     def width(self) -> int:
-        """How many features the input has."""
+        """The number of features of the input."""
         return len(self.encoded)
 
     def keys(self) -> np.ndarray:
-        """Return the features that are kept, and whose they are."""
+        """Return the identity of the input and the features that are kept."""
         owner = np.frombuffer(id(self.encoded).to_bytes(8, "little"), np.uint8)
         return np.concatenate([np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8)], axis=1)
 
 
 def masked(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, kept: np.ndarray, mask: str) -> TextRows:
-    """Return a text with other tokens kept in each row."""
+    """Return a text in which each row keeps the tokens given by `kept`, rows x tokens."""
     if mask == "drop":
         return TextRows(np.broadcast_to(ids, kept.shape), kept.astype(np.int64))
     return TextRows(np.where(kept, ids, _id_of(tokenizer, mask) or 0), np.ones(kept.shape, dtype=np.int64))

@@ -1,15 +1,15 @@
-"""Output heads: what a classifier's logits say, and which of them have a probability.
+"""Output heads: the meaning of a classifier's logits, and how they become probabilities.
 
-A head is decided by the model's configuration, as Hugging Face and sentence-transformers write it, in this order:
+The head is the first of these that is defined:
 
-1. `head`, where the user gives one.
+1. `head`, as given by the user.
 2. `config.problem_type`: "single_label_classification", "multi_label_classification" or "regression". With one logit,
    the first two are a binary head.
 3. A Sigmoid that sentence-transformers applies to the logits, in `config.sentence_transformers["activation_fn"]` or, in
-   older files, `config.sbert_ce_default_activation_function`: a binary head with one logit, else a multi-label one.
-4. `config.num_labels`: one is a regression, as in Hugging Face's own losses; more are a single-label head.
+   older files, `config.sbert_ce_default_activation_function`: with one logit a binary head, else a multi-label one.
+4. `config.num_labels`: 1 is a regression, as in Hugging Face's losses; more is a single-label head.
 
-An ordinal head cannot be told from others by a configuration, and must be given.
+A configuration does not distinguish ordinal heads from others, so they must be given.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from ..errors import Error
 from .reading import Answer, Reading
 
 _GENERIC = re.compile(r"LABEL_\d+")
-"""The name that transformers gives to a label without one."""
+"""The default names that transformers gives to labels."""
 
 
 @dataclass(frozen=True)
 class OutputHead:
-    """A kind of output: what its logits say."""
+    """A kind of output, which determines the meaning of the logits."""
 
     name: str
     summary: str
     probabilities: Callable[[Tensor], Tensor | None]
-    """Logits of samples x classes -> the probability of every class; None where the outputs are not classes."""
+    """Logits, samples x classes -> the probability of every class; None if the outputs are not classes."""
     shown: Callable[[str, int, int], str] = lambda label, index, outputs: label
-    """A label, its index, the number of outputs -> the target's name in results."""
+    """Label, its index, number of outputs -> the name of the target in results."""
     has_default: Callable[[int], bool] = lambda outputs: True
-    """The number of outputs -> whether the highest one is what is explained when no target is given."""
+    """Number of outputs -> whether the highest output is the default target."""
 
 
 def _softmax(logits: Tensor) -> Tensor | None:
-    # Over a single logit a softmax is 1, whatever the model says.
+    # The softmax of a single logit is always 1.
     return in_float32(logits).softmax(-1) if logits.shape[-1] > 1 else None
 
 
@@ -57,16 +57,16 @@ def _sigmoid(logits: Tensor) -> Tensor:
 def _sigmoid_of_one(logits: Tensor) -> Tensor:
     if logits.shape[-1] != 1:
         raise Error(
-            f"head='binary' reads one logit, but the model gives {logits.shape[-1]}: choose 'single_label' or "
+            f"head='binary' is for one logit, but the model returns {logits.shape[-1]}: choose 'single_label' or "
             "'multi_label'."
         )
     return _sigmoid(logits)
 
 
 def _between_thresholds(scores: Tensor) -> Tensor:
-    """Return the probability of every class; the thresholds' logits are the steps between the scores."""
+    """Return the probability of every class; the logits of the thresholds are the differences of the scores."""
     above = in_float32(scores).diff(dim=-1).sigmoid()
-    # Thresholds out of order would make a class less likely than impossible.
+    # Thresholds out of order would give negative probabilities.
     return (F.pad(above, (1, 0), value=1.0) - F.pad(above, (0, 1), value=0.0)).clamp(min=0.0)
 
 
@@ -92,8 +92,8 @@ ORDINAL = OutputHead(
     _between_thresholds,
 )
 
-OUTPUT_HEADS = {one.name: one for one in (SINGLE_LABEL, MULTI_LABEL, BINARY, REGRESSION, ORDINAL)}
-"""Name -> head, as users give it."""
+OUTPUT_HEADS = {head.name: head for head in (SINGLE_LABEL, MULTI_LABEL, BINARY, REGRESSION, ORDINAL)}
+"""Name -> head, as given by users."""
 
 _PROBLEM_TYPES = {
     "single_label_classification": SINGLE_LABEL,
@@ -110,24 +110,24 @@ def head_named(name: str) -> OutputHead:
 
 
 def configured_head(config: Any) -> OutputHead:
-    """Return the head that a configuration describes; without a configuration a single-label one."""
+    """Return the head that a configuration describes; without a configuration, a single-label head."""
     outputs = getattr(config, "num_labels", None)
     problem = getattr(config, "problem_type", None)
     if problem is not None and problem not in _PROBLEM_TYPES:
         raise Error(
-            f"config.problem_type={problem!r} is unknown: it may be {', '.join(_PROBLEM_TYPES)}. Say what the logits "
-            f"are with head=, one of {', '.join(OUTPUT_HEADS)}."
+            f"config.problem_type={problem!r} is unknown: it may be {', '.join(_PROBLEM_TYPES)}. Choose the output "
+            f"head with head=, one of {', '.join(OUTPUT_HEADS)}."
         )
-    found = _PROBLEM_TYPES.get(str(problem))
-    if found is None and _applies_sigmoid(config):
-        found = MULTI_LABEL
+    head = _PROBLEM_TYPES.get(str(problem))
+    if head is None and _applies_sigmoid(config):
+        head = MULTI_LABEL
     if outputs == 1:
-        return BINARY if found in (SINGLE_LABEL, MULTI_LABEL) else REGRESSION
-    return found or SINGLE_LABEL
+        return BINARY if head in (SINGLE_LABEL, MULTI_LABEL) else REGRESSION
+    return head or SINGLE_LABEL
 
 
 def _applies_sigmoid(config: Any) -> bool:
-    """Return whether sentence-transformers puts a Sigmoid behind the logits."""
+    """Return whether sentence-transformers applies a sigmoid to the logits."""
     own = getattr(config, "sentence_transformers", None)
     named = own.get("activation_fn") if isinstance(own, dict) else None
     named = named or getattr(config, "sbert_ce_default_activation_function", None)
@@ -135,12 +135,12 @@ def _applies_sigmoid(config: Any) -> bool:
 
 
 class ClassScores(Reading):
-    """A network with K - 1 logits of thresholds (CORAL), read as a score for each of K ordered classes.
+    """A network with K - 1 logits for thresholds (CORAL), converted to a score for each of K ordered classes.
 
-    Logit j is the log-odds of being above class j. The score of a class is half the sum of the logits below it less
-    half the sum of the others: linear, so that relevance is conserved; the step from one class to the next is the logit
-    between them; and where the logits fall from threshold to threshold, the highest score is that of the predicted
-    class. Logits that are conditional on the threshold before (CORN) mean something else and are not for this head.
+    Logit j is the log-odds of being above class j. The score of a class is half the sum of the logits below it minus
+    half the sum of the others. This is linear, so relevance is conserved; the difference between the scores of
+    neighbouring classes is the logit between them; and if the logits decrease from threshold to threshold, the
+    predicted class has the highest score. Conditional logits (CORN) have another meaning and are not supported.
     """
 
     classes: int
@@ -149,9 +149,9 @@ class ClassScores(Reading):
         super().__init__(network)
         self.classes = thresholds + 1
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **asked: Any) -> Answer:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> Answer:
         """Return the scores of all classes."""
-        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **asked)
+        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         logits = output.logits
         signs = torch.ones(self.classes, self.classes - 1, dtype=logits.dtype, device=logits.device)
         return self.answer(F.linear(logits, signs.tril(-1) - signs / 2), output)

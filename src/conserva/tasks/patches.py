@@ -1,4 +1,4 @@
-"""Images as grids of patches, and networks that take such patches instead of pixels."""
+"""Images as grids of patches, and wrappers of networks that take patches instead of pixels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..errors import Error
 from .reading import Answer, Reading
 
 FINEST, COARSEST = 32, 7
-"""A network that cuts images finer than 32 x 32, as Swin does, has several of its patches in each feature: as few as
-make the grid that fine. Where that would leave fewer than 7 on a side, the features are its patches all the same."""
+"""Bounds on the grid of features. Where a network has more than 32 patches along a side, as Swin has, neighbouring
+patches are merged into one feature until there are at most 32, unless that leaves fewer than 7 along a side."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Pixels that lie in rows and columns of patches, all of one size."""
+    """A division of images into rows and columns of patches of equal size."""
 
     channels: int
     height: int
@@ -30,14 +30,14 @@ class Grid:
     rows: int
     columns: int
     is_own: bool
-    """Whether the patches are those that the network itself cuts an image into."""
+    """Whether the patches are those of the network itself, not several of them merged."""
 
     def __len__(self) -> int:
         return self.rows * self.columns
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the patches are called, row by row: r1c1 is the upper left one."""
+        """The names of the patches, row by row: r1c1 is the upper left one."""
         return tuple(f"r{row}c{column}" for row in range(1, self.rows + 1) for column in range(1, self.columns + 1))
 
     def apart(self, pixels: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class Grid:
         return cut.permute(0, 2, 4, 1, 3, 5).reshape(len(pixels), len(self), -1)
 
     def together(self, patches: Tensor) -> Tensor:
-        """Return what `apart` took apart."""
+        """Return the images whose patches are given: the inverse of `apart`."""
         cut = patches.reshape(-1, self.rows, self.columns, self.channels, self.height // self.rows, self._across)
         return cut.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), self.channels, self.height, self.width)
 
@@ -56,7 +56,7 @@ class Grid:
 
 
 def grid_of(network: nn.Module, height: int, width: int, name: str) -> Grid:
-    """Return the grid of features for images of some size; refuse a size that the network does not take."""
+    """Return the grid of features for images of a size; raise an `Error` for a size that the network does not take."""
     config = vision_config(network, name)
     if "interpolate_pos_encoding" in parameters_of(network) and (height, width) != image_size(network, name):
         raise Error(
@@ -66,8 +66,8 @@ def grid_of(network: nn.Module, height: int, width: int, name: str) -> Grid:
     down, across = _pair(config.patch_size)
     if height % down or width % across:
         raise Error(
-            f"Images of {height} x {width} pixels do not fall into patches of {down} x {across}, as {name} reads them: "
-            "give a processor that resizes or crops them to a multiple."
+            f"Images of {height} x {width} pixels cannot be divided into the patches of {name}, {down} x {across} "
+            "pixels: give a processor that resizes or crops them to a multiple."
         )
     rows, columns = height // down, width // across
     sizes = (n for n in range(1, rows + 1) if rows % n == columns % n == 0 and max(rows, columns) <= n * FINEST)
@@ -76,25 +76,25 @@ def grid_of(network: nn.Module, height: int, width: int, name: str) -> Grid:
 
 
 def image_size(network: nn.Module, name: str) -> tuple[int, int]:
-    """Return height and width of the images that a network was made for."""
+    """Return the height and width of the images in a network's configuration."""
     return _pair(vision_config(network, name).image_size)
 
 
 def channels_of(network: nn.Module, name: str) -> int:
-    """Return how many numbers a pixel has."""
+    """Return the number of colour channels."""
     return int(getattr(vision_config(network, name), "num_channels", 3))
 
 
 def vision_config(network: nn.Module, name: str) -> Any:
-    """Return the part of a configuration that speaks of images."""
+    """Return the configuration of a network's vision encoder."""
     config = getattr(network, "config", None)
-    found = getattr(config, "vision_config", None) or config
-    if getattr(found, "patch_size", None) is None or getattr(found, "image_size", None) is None:
+    vision = getattr(config, "vision_config", None) or config
+    if getattr(vision, "patch_size", None) is None or getattr(vision, "image_size", None) is None:
         raise Error(
-            f"model={name}: its configuration names no patch_size and image_size, so it is not a vision "
-            "Transformer that conserva.Image knows. conserva.relevance explains any model, given its own inputs."
+            f"model={name}: its configuration has no patch_size and image_size, so conserva.Image does not support it. "
+            "conserva.relevance explains any model, given its own inputs."
         )
-    return found
+    return vision
 
 
 def _pair(size: Any) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def _pair(size: Any) -> tuple[int, int]:
 
 
 class Patches(Reading):
-    """A classifier of images, asked with patches."""
+    """An image classifier that takes patches as its input."""
 
     def __init__(self, network: nn.Module, grid: Grid, labels: Sequence[str] | None = None) -> None:
         super().__init__(network)
@@ -115,7 +115,7 @@ class Patches(Reading):
 
     @property
     def config(self) -> Any:
-        """The network's configuration, with the labels that were given."""
+        """The network's configuration, with the given labels."""
         return self._config
 
     def forward(self, patches: Tensor) -> Answer:
@@ -123,23 +123,23 @@ class Patches(Reading):
         logits = getattr(output, "logits", None)
         if not isinstance(logits, Tensor):
             raise Error(
-                f"{type(self.network).__name__} gives no score for each class: load a classifier, as "
-                "AutoModelForImageClassification does."
+                f"{type(self.network).__name__} returns no logits: load a classifier with "
+                "AutoModelForImageClassification."
             )
         return Answer(logits)
 
     def states(self, patches: Tensor) -> Tensor | None:
-        """Return what goes into the first layer, samples x places x numbers, where the network tells."""
-        found = self._seen(self.grid.together(patches))
-        states = getattr(found, "hidden_states", None)
+        """Return the input of the first layer, samples x positions x numbers, if the network returns hidden states."""
+        output = self._output(self.grid.together(patches))
+        states = getattr(output, "hidden_states", None)
         return states[0] if states else None
 
-    def _seen(self, pixels: Tensor) -> Any:
+    def _output(self, pixels: Tensor) -> Any:
         return self.ask(pixel_values=pixels, output_hidden_states=True)
 
 
 class Comparison(Patches):
-    """A network that compares images with texts, as CLIP does: the classes are texts, which are encoded once."""
+    """A network that compares images with texts, such as CLIP: the classes are texts, which are encoded once."""
 
     texts: Tensor
 
@@ -152,17 +152,17 @@ class Comparison(Patches):
     def forward(self, patches: Tensor) -> Answer:
         network: Any = self.network
         image = _features(network.get_image_features(pixel_values=self.grid.together(patches)))
-        alike = (image / image.norm(dim=-1, keepdim=True)) @ self.texts.to(image).t()
-        bias = getattr(network, "logit_bias", None)  # SigLIP's, which CLIP lacks
-        scaled = alike * network.logit_scale.exp()
+        cosine = (image / image.norm(dim=-1, keepdim=True)) @ self.texts.to(image).t()
+        bias = getattr(network, "logit_bias", None)  # SigLIP has one, CLIP does not
+        scaled = cosine * network.logit_scale.exp()
         return Answer(scaled if bias is None else scaled + bias)
 
-    def _seen(self, pixels: Tensor) -> Any:
+    def _output(self, pixels: Tensor) -> Any:
         network: Any = self.network
         return network.get_image_features(pixel_values=pixels, output_hidden_states=True)
 
 
-def _features(found: Any) -> Tensor:
-    """Return the vector of each sample: transformers has returned it by itself, and among other results."""
-    result: Tensor = found if isinstance(found, Tensor) else found.pooler_output
+def _features(output: Any) -> Tensor:
+    """Return the vector of each sample; versions of transformers return it as a tensor or in a model output."""
+    result: Tensor = output if isinstance(output, Tensor) else output.pooler_output
     return result

@@ -1,4 +1,4 @@
-"""Extractive question answering: why a model finds its answer in these words of a context."""
+"""Extractive question answering: which tokens of question and context a model's answer is based on."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from ..datasets import Labelled
 from ..engine.inputs import parameters_of
 from ..errors import Error
 from .encoded_text import EncodedText
-from .input_options import inputs_of, refuse_halves
 from .masking import TextRows
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
-from .tagging import whole
+from .tagging import whole_word
 from .text import Text
+from .user_inputs import labelled_inputs, refuse_surrogates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PARTS = ("span", "start", "end")
-"""What is explained: the score of a span, which is its start's and its end's together, or one of the two alone."""
+"""What is explained: the sum of the start and end logits of a span, or one of the two."""
 
 MOST_TOKENS = 30
-"""How many tokens an answer has at most."""
+"""The maximum number of tokens of an answer."""
 
-MOST_PLACES = 4096
-"""How many tokens an input has at most: spans are classes, of which there must be a number."""
+MOST_POSITIONS = 4096
+"""The maximum number of tokens of an input: spans are classes, so their number must be finite."""
 
 _NEVER = -1e4
-"""The score of spans that are not answers: outside the context, or with its end before its start."""
+"""The score of spans that are not answers: outside the context, or with the end before the start."""
 
 
 @dataclass(frozen=True)
 class EncodedQuestion(EncodedText):
-    """A question and its context as the model sees them, one behind the other."""
+    """A tokenized question and its context, in one sequence."""
 
     question: str = field(kw_only=True)
     context: str = field(kw_only=True)
     types: tuple[int, ...] = field(kw_only=True)
-    """Which of the two texts a token belongs to, as the tokenizer tells the model."""
+    """The token type ids."""
     inside: tuple[bool, ...] = field(kw_only=True)
-    """Which tokens are the context's own."""
+    """Whether each token belongs to the context."""
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:
@@ -57,26 +57,26 @@ class EncodedQuestion(EncodedText):
         return (("question", border), ("context", len(self) - border))
 
     def span_of(self, answer: str) -> tuple[int, int] | None:
-        """Return the first and the last token of an answer, where it stands first in the context, whole."""
-        found = re.search(whole(answer), self.context)
-        if found is None:
+        """Return the first and the last token of the first occurrence of an answer in the context."""
+        match = re.search(whole_word(answer), self.context)
+        if match is None:
             return None
-        start, end = found.span()
-        there = enumerate(zip(self.spans, self.inside, strict=True))
-        places = [i for i, (span, inside) in there if inside and span and span[0] < end and start < span[1]]
-        # The end of a context that was cut off may be the end of the answer.
-        is_whole = bool(places) and cast("tuple[int, int]", self.spans[places[-1]])[1] >= end
-        return (places[0], places[-1]) if is_whole else None
+        start, end = match.span()
+        tokens = enumerate(zip(self.spans, self.inside, strict=True))
+        positions = [i for i, (span, inside) in tokens if inside and span and span[0] < end and start < span[1]]
+        # In a truncated context the end of the answer may be missing.
+        is_complete = bool(positions) and cast("tuple[int, int]", self.spans[positions[-1]])[1] >= end
+        return (positions[0], positions[-1]) if is_complete else None
 
     def words_of(self, first: int, last: int) -> str:
-        """Return the words of the context from one token to another."""
-        offsets = self.part.offsets
+        """Return the text of the context from one token to another."""
+        offsets = self.encoding.offsets
         return self.context[offsets[first][0] : offsets[last][1]]
 
 
 @dataclass(frozen=True)
 class QuestionRows(TextRows):
-    """A question and its context with other tokens taken away in each row."""
+    """A question and its context with different tokens removed in each row."""
 
     types: np.ndarray
     inside: np.ndarray
@@ -85,30 +85,30 @@ class QuestionRows(TextRows):
         return QuestionRows(self.ids[rows], self.attention[rows], self.types[rows], self.inside[rows])
 
     def keys(self) -> np.ndarray:
-        """Return all that the model is asked with."""
+        """Return the bytes of all inputs of each row."""
         both = np.ascontiguousarray(np.concatenate([self.types, self.inside], axis=1))
         return np.concatenate([super().keys(), both.view(np.uint8)], axis=1)
 
 
 class Spans(Reading):
-    """A network that scores every token as the start and as the end of the answer, read as a choice between answers.
+    """A question answering network as a classifier whose classes are the possible answers.
 
-    A span is known by its first place and its length: class = place * MOST_TOKENS + length - 1. A start or an end alone
-    is known by its place.
+    The class of a span is position * MOST_TOKENS + length - 1, with the position of its first token. The class of a
+    start or an end is its position.
     """
 
-    def __init__(self, network: nn.Module, part: str, places: int) -> None:
+    def __init__(self, network: nn.Module, part: str, positions: int) -> None:
         super().__init__(network)
-        self.part, self.classes = part, places * (MOST_TOKENS if part == "span" else 1)
+        self.part, self.classes = part, positions * (MOST_TOKENS if part == "span" else 1)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, context_mask: Tensor, **asked: Any) -> Answer:
-        """Return the scores of all answers that the context may hold, and very low ones for others."""
-        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **asked)
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, context_mask: Tensor, **inputs: Any) -> Answer:
+        """Return the scores of all possible answers in the context; other classes have a very low score."""
+        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         start, end = getattr(output, "start_logits", None), getattr(output, "end_logits", None)
         if start is None or end is None:
             raise Error(
-                f"{type(self.network).__name__} gives no scores for the start and the end of an answer: load the model "
-                "with AutoModelForQuestionAnswering."
+                f"{type(self.network).__name__} returns no start_logits and end_logits: load the model with "
+                "AutoModelForQuestionAnswering."
             )
         allowed = context_mask.bool()
         if self.part == "span":
@@ -121,16 +121,32 @@ class Spans(Reading):
 
 
 def _following(x: Tensor) -> Tensor:
-    """Return for every place what stands there and at the places behind it: samples x places x MOST_TOKENS."""
+    """Return for every position the values there and at the next ones: samples x positions x MOST_TOKENS."""
     return F.pad(x, (0, MOST_TOKENS - 1)).unfold(1, MOST_TOKENS, 1)
 
 
 class Question(Text):
-    """A model that answers questions with words of a context: an input is (question, context).
+    """An extractive question answering model and its tokenizer; an input is (question, context).
 
-    What is explained is the score of an answer, the sum of its start's and its end's; with `part` "start" or "end" one
-    of the two alone. A target is an answer, words of the context as they stand there first; a contrast of two as
-    "a - b"; or None for the model's own answer, of 30 tokens at most. The probability is that among all such answers.
+    What is explained is the score of an answer: the sum of its start and end logits, or one of them. A target is an
+    answer, given as text of the context, of which the first occurrence counts; a contrast of two answers, "a - b";
+    or None for the model's answer, of at most 30 tokens. The probability is the softmax over all possible answers.
+
+    Parameters
+    ----------
+    model
+        A model with a question answering head, in evaluation mode.
+    tokenizer
+        Its tokenizer.
+    name
+        The name of the model in results.
+    part
+        Which score of an answer is explained: "span" for the sum of both logits, "start" or "end".
+
+    Examples
+    --------
+    >>> task = conserva.Question(model, tokenizer)  # doctest: +SKIP
+    >>> conserva.explain(task, ("Who wrote it?", "It was written by Ada."), "Ada").show()  # doctest: +SKIP
     """
 
     noun = "question with its context"
@@ -140,11 +156,11 @@ class Question(Text):
         self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None, *, part: str = "span"
     ) -> None:
         if part not in PARTS:
-            raise Error(f"part={part!r} is none of {', '.join(PARTS)}.")
+            raise Error(f"part={part!r} is unknown: choose one of {', '.join(PARTS)}.")
         super().__init__(model, tokenizer, name, head=SINGLE_LABEL.name)
         if not getattr(tokenizer, "is_fast", False):
             raise Error(
-                f"The tokenizer of {self.name} does not tell where its tokens stand in a text: load a fast one, with "
+                f"The tokenizer of {self.name} does not return offsets of its tokens: load a fast one, with "
                 "AutoTokenizer."
             )
         self.part = part
@@ -157,33 +173,33 @@ class Question(Text):
 
     @property
     def longest(self) -> int:
-        """How many tokens the model takes, or may be asked with."""
-        return min(super().longest, MOST_PLACES)
+        """The maximum number of tokens of an input."""
+        return min(super().longest, MOST_POSITIONS)
 
     @property
     def labels(self) -> dict[str, int]:
-        """None: answers are words of their context."""
+        """Empty: answers are texts of their contexts."""
         return {}
 
     @property
     def classes(self) -> int:
-        """How many answers there may be, in the longest context."""
+        """The number of possible answers in the longest input."""
         return self.model.classes
 
     def is_one(self, given: Any) -> bool:
         return isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
 
     def labelled(self, data: Any) -> Labelled:
-        """Return questions with their answers: of a list of (question, context) or ((question, context), answer)."""
-        found = inputs_of(self, data, "(question, context)")
-        if found.labels is None:
-            return found
-        encoded = self.encode_all(found.texts, truncate=True)  # whether contexts may be cut is asked when they are used
-        answers = tuple(self._class(str(label), one) for label, one in zip(found.labels, encoded, strict=True))
-        return Labelled(found.texts, answers, found.source)
+        """Return questions with their answers, from a list of (question, context) or ((question, context), answer)."""
+        given = labelled_inputs(self, data, "(question, context)")
+        if given.labels is None:
+            return given
+        encoded = self.encode_all(given.texts, truncate=True)  # inputs that are too long are refused when they are used
+        answers = tuple(self._class(str(label), pair) for label, pair in zip(given.labels, encoded, strict=True))
+        return Labelled(given.texts, answers, given.source)
 
     def encode_all(self, texts: Sequence[Any], *, truncate: bool = False) -> list[EncodedText]:
-        """Turn questions and contexts into tokens; of what is too long, the context is cut if `truncate` says so."""
+        """Tokenize questions and contexts; with `truncate`, contexts of inputs that are too long are truncated."""
         return [self._pair(given, truncate) for given in texts]
 
     def _pair(self, given: Any, truncate: bool) -> EncodedQuestion:
@@ -191,16 +207,16 @@ class Question(Text):
             raise Error(f"{given!r:.60} is not a pair of texts: give (question, context).")
         for what, text in zip(("question", "context"), given, strict=True):
             if not text.strip():
-                raise Error(f"{what}={text!r} is empty: give (question, context), both with words.")
-            refuse_halves(what, text)
+                raise Error(f"{what}={text!r} is empty: give (question, context), both not empty.")
+            refuse_surrogates(what, text)
         question, context = given
         own = self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
         if truncate and len(own) + self.tokenizer.num_special_tokens_to_add(True) >= self.longest:
             raise Error(
-                f"The question beginning {question[:40]!r} has {len(own)} tokens and leaves no room for a context: the "
+                f"The question beginning {question[:40]!r} has {len(own)} tokens, which leaves none for a context: the "
                 f"model takes {self.longest}. Shorten it."
             )
-        found = self.tokenizer(
+        output = self.tokenizer(
             [question],
             [context],
             truncation="only_second" if truncate else False,
@@ -208,49 +224,53 @@ class Question(Text):
             return_token_type_ids=self.typed,
             verbose=False,
         )
-        part, ids = found.encodings[0], list(found["input_ids"][0])
-        one = self._encoded(f"{question} | {context}", ids, set(self.tokenizer.all_special_ids), part, self.longest)
-        inside = tuple(number == 1 for number in part.sequence_ids)
+        encoding, ids = output.encodings[0], list(output["input_ids"][0])
+        special = set(self.tokenizer.all_special_ids)
+        pair = self._encoded(f"{question} | {context}", ids, special, encoding, self.longest)
+        inside = tuple(number == 1 for number in encoding.sequence_ids)
         if not any(inside):
-            raise Error(f"context={context!r:.60} holds nothing that the tokenizer knows: there is no answer in it.")
-        types = tuple(found["token_type_ids"][0]) if self.typed else (0,) * len(ids)
-        return EncodedQuestion(**vars(one), question=question, context=context, types=types, inside=inside)
+            raise Error(f"context={context!r:.60} has no tokens in the tokenizer's vocabulary: give another context.")
+        types = tuple(output["token_type_ids"][0]) if self.typed else (0,) * len(ids)
+        return EncodedQuestion(**vars(pair), question=question, context=context, types=types, inside=inside)
 
     def aim(self, target: Any, encoded: EncodedQuestion) -> Any:
         if target is None:
             return None
         if not isinstance(target, str):
-            raise Error(f"target={target!r}: give words of the context, 'a - b' for a contrast, or None.")
+            raise Error(f"target={target!r}: give text of the context, 'a - b' for a contrast, or None.")
         parts = [target] if target in encoded.context else target.split(" - ", 1)
         classes = [self._class(part.strip(), encoded) for part in parts]
         return classes[0] if len(classes) == 1 else " - ".join(map(str, classes))
 
     def _class(self, answer: str, encoded: Any) -> int:
-        """Return the class of an answer."""
+        """Return the class index of an answer."""
         span = encoded.span_of(answer) if answer.strip() else None
         if span is None:
             raise Error(
-                f"target={answer!r} does not stand in the context {encoded.context!r:.60}, or was cut off with its "
-                "end: give words of it as they are written there, or None for the model's own answer."
+                f"target={answer!r} is not in the context {encoded.context!r:.60}, or was truncated with its end: give "
+                "text as it is written there, or None for the model's answer."
             )
         first, last = span
         if last - first >= MOST_TOKENS:
-            raise Error(f"target={answer!r:.60} has {last - first + 1} tokens, an answer {MOST_TOKENS} at most.")
+            raise Error(f"target={answer!r:.60} has {last - first + 1} tokens: answers have at most {MOST_TOKENS}.")
         if self.part == "span":
             return int(first * MOST_TOKENS + last - first)
         return int(first if self.part == "start" else last)
 
     def titled(self, target: Any, index: int | None, encoded: EncodedQuestion) -> str:
-        """Return the answer that a target is, in the words of the context."""
+        """Return the answer of a target, as text of the context."""
         if index is None or isinstance(target, str):
             return self.named(target, index)
-        first, more = divmod(index, MOST_TOKENS) if self.part == "span" else (index, 0)
-        return encoded.words_of(first, first + more)
+        first, following = divmod(index, MOST_TOKENS) if self.part == "span" else (index, 0)
+        return encoded.words_of(first, first + following)
 
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
-        """Put questions side by side, padded on the right to the longest."""
+        """Return a batch, padded on the right to the longest input."""
         inputs = super().batch(encoded)
-        return {**inputs, **self._beside(inputs, [one.types for one in encoded], [one.inside for one in encoded])}
+        return {
+            **inputs,
+            **self._additional(inputs, [pair.types for pair in encoded], [pair.inside for pair in encoded]),
+        }
 
     def masked(self, encoded: Any, kept: np.ndarray, mask: str) -> QuestionRows:
         rows = super().masked(encoded, kept, mask)
@@ -260,16 +280,16 @@ class Question(Text):
     def stack(self, parts: Sequence[Any]) -> dict[str, Tensor]:
         inputs = super().stack(parts)
         types, inside = ([part.types for part in parts], [part.inside for part in parts])
-        return {**inputs, **self._beside(inputs, list(chain(*types)), list(chain(*inside)))}
+        return {**inputs, **self._additional(inputs, list(chain(*types)), list(chain(*inside)))}
 
-    def _beside(self, inputs: dict[str, Tensor], types: Sequence[Any], inside: Sequence[Any]) -> dict[str, Tensor]:
-        """Return what the model is asked with beside the tokens, as wide as they are."""
+    def _additional(self, inputs: dict[str, Tensor], types: Sequence[Any], inside: Sequence[Any]) -> dict[str, Tensor]:
+        """Return the inputs other than ids and attention mask, padded to the shape of the ids."""
         ids = inputs["input_ids"]
 
-        def wide(rows: Sequence[Any]) -> Tensor:
-            found = np.zeros(tuple(ids.shape), np.int64)
+        def padded(rows: Sequence[Any]) -> Tensor:
+            array = np.zeros(tuple(ids.shape), np.int64)
             for i, row in enumerate(rows):
-                found[i, : len(row)] = row
-            return torch.from_numpy(found).to(ids.device, non_blocking=True)
+                array[i, : len(row)] = row
+            return torch.from_numpy(array).to(ids.device, non_blocking=True)
 
-        return {"context_mask": wide(inside), **({"token_type_ids": wide(types)} if self.typed else {})}
+        return {"context_mask": padded(inside), **({"token_type_ids": padded(types)} if self.typed else {})}

@@ -1,7 +1,7 @@
-"""A network seen as a classifier: it answers with a score for each class, at the place that is read.
+"""Wrappers that give every network the interface of a classifier: scores of samples x classes.
 
-A language model scores every token after every token, a vision model takes pixels, a tagger names every word. What
-methods, curves and books work on is always the same: inputs of samples x places (x numbers), and samples x classes.
+Language models and taggers return logits at every position, vision models take pixels. Attribution methods,
+faithfulness curves and ledgers all work on inputs of samples x positions (x numbers) and scores of samples x classes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import Error
 
 @dataclass
 class Answer:
-    """What a reading returns: scores of samples x classes, and the states that a network reports if it is asked."""
+    """The output of a `Reading`: scores of samples x classes, and the network's hidden states if requested."""
 
     logits: Tensor
     hidden_states: Any = None
@@ -27,7 +27,7 @@ class Answer:
 
 
 class Reading(nn.Module):
-    """A network, and what is read from it. Its `forward` names the inputs, and returns an `Answer`."""
+    """Base class of wrappers: the parameters of `forward` are the inputs, and it returns an `Answer`."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -41,28 +41,28 @@ class Reading(nn.Module):
         return getattr(self.network, "config", None)
 
     def ask(self, **inputs: Any) -> Any:
-        """Call the network with what was given, and without a cache of keys and values, which serves generation."""
-        given = {name: one for name, one in inputs.items() if one is not None}
+        """Call the network with the inputs that are not None, and without a key-value cache."""
+        arguments = {name: value for name, value in inputs.items() if value is not None}
         if "use_cache" in parameters_of(self.network):
-            given["use_cache"] = False
-        return self.network(**given)
+            arguments["use_cache"] = False
+        return self.network(**arguments)
 
     @staticmethod
     def answer(logits: Tensor, output: Any) -> Answer:
-        """Return the scores together with the states that the network reported."""
+        """Return the scores with the hidden states in a network's output."""
         parts = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
         return Answer(logits, **{part: getattr(output, part, None) for part in parts})
 
 
 def refuse_training(model: nn.Module) -> None:
-    """Raise if a model, or a part of it, is in training mode."""
+    """Raise an `Error` if a model or one of its modules is in training mode."""
     for name, module in model.named_modules():
         if module.training:
             what = f"Module {name!r}" if name else "The model"
-            raise Error(f"{what} is in training mode, where dropout makes answers random: call model.eval() first.")
+            raise Error(f"{what} is in training mode, where dropout makes outputs random: call model.eval() first.")
 
 
-def each_at_its_place(scores: Tensor, places: Tensor) -> Tensor:
-    """Return for every sample its scores at its own place, of samples x places x classes."""
+def at_positions(scores: Tensor, positions: Tensor) -> Tensor:
+    """Return the scores of each sample at its position, from scores of samples x positions x classes."""
     rows = torch.arange(scores.shape[0], device=scores.device)
-    return scores[rows, places]
+    return scores[rows, positions]

@@ -1,4 +1,4 @@
-"""Sentence encoders: why two texts are alike."""
+"""Sentence encoders, explained by the similarity of two texts."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from torch import Tensor, nn
 from ..datasets import Labelled
 from ..errors import Error
 from .encoded_text import EncodedText
-from .input_options import inputs_of
 from .masking import TextRows
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
 from .task import Encoded, Task
 from .text import Text
+from .user_inputs import labelled_inputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 POOLINGS = ("mean", "cls")
-"""How a text becomes one vector: the mean of its tokens' last states, or the first token's."""
+"""How a text becomes a vector: the mean of the last hidden states, or that of the first token."""
 
 SCORES = {"cosine": "cosine similarity", "dot": "dot product"}
-"""How alike two vectors are, and what that is called."""
+"""Similarity measure -> its name in results."""
 
 _OTHER = "other_"
-"""What the names of the second text's inputs begin with."""
+"""The prefix of the inputs of the second text."""
 
 
 @dataclass(frozen=True)
 class EncodedPair(Encoded):
-    """Two texts as the model sees them, each for itself."""
+    """Two texts, tokenized separately."""
 
     first: EncodedText = field(repr=False)
     second: EncodedText = field(repr=False)
@@ -55,7 +55,7 @@ class EncodedPair(Encoded):
 
 @dataclass(frozen=True)
 class PairRows:
-    """Two texts with other tokens taken away in each row."""
+    """Two texts with different tokens removed in each row."""
 
     first: TextRows
     second: TextRows
@@ -68,17 +68,17 @@ class PairRows:
 
     @property
     def width(self) -> int:
-        """How many tokens both texts have."""
+        """The number of tokens of both texts."""
         return self.first.width + self.second.width
 
     def keys(self) -> np.ndarray:
-        """Return ids and attention of each row, and how many of them are the first text's."""
+        """Return the keys of both texts, with the length of the first."""
         border = np.full((len(self), 1), self.first.width).view(np.uint8)
         return np.concatenate([border, self.first.keys(), self.second.keys()], axis=1)
 
 
-class Alike(Reading):
-    """An encoder of texts, read as one number: how alike its vectors of two texts are."""
+class TextSimilarity(Reading):
+    """A text encoder whose output is the similarity of two texts."""
 
     def __init__(self, network: nn.Module, pooling: str, score: str) -> None:
         super().__init__(network)
@@ -88,7 +88,7 @@ class Alike(Reading):
         self, input_ids: Tensor, attention_mask: Tensor, other_input_ids: Tensor, other_attention_mask: Tensor
     ) -> Answer:
         """Return the similarity of each pair of texts."""
-        # A product of two live vectors: the rule for products shares it out. Their lengths are a norm's scale.
+        # Both factors depend on the input, so the rule for products applies; normalisation is treated as a norm layer.
         first, second = self.vector(input_ids, attention_mask), self.vector(other_input_ids, other_attention_mask)
         if self.score == "cosine":
             first, second = F.normalize(first, dim=-1), F.normalize(second, dim=-1)
@@ -99,7 +99,7 @@ class Alike(Reading):
         output = self.ask(input_ids=input_ids, attention_mask=attention_mask)
         states = getattr(output, "last_hidden_state", None)
         if not isinstance(states, Tensor):
-            raise Error(f"{type(self.network).__name__} gives no states of its tokens: load it with AutoModel.")
+            raise Error(f"{type(self.network).__name__} returns no last_hidden_state: load it with AutoModel.")
         if self.pooling == "cls":
             return states[:, 0]
         weights = attention_mask.to(states) / attention_mask.sum(1, keepdim=True)
@@ -107,11 +107,30 @@ class Alike(Reading):
 
 
 class Similarity(Task):
-    """A sentence encoder, asked how alike two texts are: an input is (text, text).
+    """A sentence encoder and its tokenizer; an input is (text, text).
 
-    The number that is explained is the cosine of the texts' vectors, or with `score` "dot" their dot product. It is
-    a product of what both texts became: under `exact` each text gets half, and the ledger closes. Rule sets that
+    What is explained is the cosine similarity of the two embeddings, or their dot product. Under
+    `exact`, the default, each text is attributed half of the product, and the ledger closes. Rule sets that
     differentiate products count it twice.
+
+    Parameters
+    ----------
+    model
+        An encoder without a head, in evaluation mode.
+    tokenizer
+        Its tokenizer.
+    name
+        The name of the model in results.
+    pooling
+        How the embedding of a text is computed from its tokens: "mean" of all, or "cls", the first one.
+    score
+        What is explained: "cosine" or "dot".
+
+    Examples
+    --------
+    >>> task = conserva.Similarity(model, tokenizer)  # doctest: +SKIP
+    >>> conserva.explain(task, ("a cat", "a small cat")).output  # doctest: +SKIP
+    0.83
     """
 
     features = ("input_ids", "other_input_ids")
@@ -127,11 +146,11 @@ class Similarity(Task):
         score: str = "cosine",
     ) -> None:
         if pooling not in POOLINGS:
-            raise Error(f"pooling={pooling!r} is none of {', '.join(POOLINGS)}.")
+            raise Error(f"pooling={pooling!r} is unknown: choose one of {', '.join(POOLINGS)}.")
         if score not in SCORES:
-            raise Error(f"score={score!r} is none of {', '.join(SCORES)}.")
+            raise Error(f"score={score!r} is unknown: choose one of {', '.join(SCORES)}.")
         self.text = Text(model, tokenizer, head=SINGLE_LABEL.name)
-        super().__init__(Alike(model, pooling, score), name)
+        super().__init__(TextSimilarity(model, pooling, score), name)
         self.score = score
 
     @property
@@ -140,32 +159,32 @@ class Similarity(Task):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        assert isinstance(self.model, Alike)
+        assert isinstance(self.model, TextSimilarity)
         return {"pooling": self.model.pooling, "score": self.score}
 
     @property
     def labels(self) -> dict[str, int]:
-        """None: the answer is a number."""
+        """Empty: the output is a number."""
         return {}
 
     @property
     def classes(self) -> int:
-        """One: the answer is a number."""
+        """1: the output is a number."""
         return 1
 
     def is_one(self, given: Any) -> bool:
         return isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
 
     def labelled(self, data: Any) -> Labelled:
-        """Return pairs of texts, of a list of them."""
-        return inputs_of(self, data, "(text, text)")
+        """Return a list of pairs of texts as data."""
+        return labelled_inputs(self, data, "(text, text)")
 
     def encode(self, given: Any, *, truncate: bool = False) -> EncodedPair:
-        """Turn two texts into tokens; one that is too long is refused, or cut if `truncate` says so."""
+        """Tokenize two texts. One that is too long raises an `Error`, or with `truncate` is truncated."""
         return self.encode_all([given], truncate=truncate)[0]
 
     def encode_all(self, many: Sequence[Any], *, truncate: bool = False) -> list[EncodedPair]:
-        """Turn pairs of texts into tokens, all in one call of the tokenizer."""
+        """Tokenize pairs of texts, all in one call of the tokenizer."""
         for given in many:
             if not isinstance(given, (tuple, list)) or len(given) != 2:
                 raise Error(f"{given!r:.60} is not a pair of texts: give (text, text).")
@@ -176,9 +195,9 @@ class Similarity(Task):
         return [_pair(first, second) for first, second in zip(each[::2], each[1::2], strict=True)]
 
     def aim(self, target: Any, encoded: Any) -> Any:
-        """Return where the one number stands; it is the only target there is."""
+        """Return the index of the only output; a target cannot be chosen."""
         if target is not None:
-            raise Error(f"target={target!r}: the {SCORES[self.score]} is one number, leave the target out.")
+            raise Error(f"target={target!r}: the {SCORES[self.score]} is a single number, so leave the target out.")
         return (0,)
 
     def named(self, target: Any, index: int | None) -> str:
@@ -188,8 +207,8 @@ class Similarity(Task):
         return self.text.padded(length)
 
     def batch(self, encoded: Sequence[EncodedPair]) -> dict[str, Tensor]:
-        """Put pairs side by side, the first texts and the second ones, each padded on the right to the longest."""
-        first, second = [one.first for one in encoded], [one.second for one in encoded]
+        """Return a batch in which first and second texts are padded on the right to the longest of each."""
+        first, second = [pair.first for pair in encoded], [pair.second for pair in encoded]
         return _both(self.text.batch(first), self.text.batch(second))
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:

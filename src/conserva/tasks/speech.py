@@ -1,4 +1,4 @@
-"""Writing down speech: Whisper, explained at the next token by tenths of a second and by the text so far."""
+"""Speech recognition with Whisper, explained at the next token by windows of 0.1 s and by the text so far."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 WINDOW = 0.1
-"""Seconds of sound that make a feature."""
+"""The duration of a feature in seconds."""
 
 MASKS = ("silence",)
-"""What becomes of sound that is taken away: it is as quiet as the recording ever is. Nothing looks at tokens."""
+"""How removed windows are filled: with the lowest value of the spectrogram. Removed tokens are masked in attention."""
 
 _EXTRACTOR = ("sampling_rate", "hop_length", "n_samples", "nb_max_frames", "feature_size")
-"""What a feature extractor must tell: those of Whisper do."""
+"""The required attributes of a feature extractor, which Whisper's has."""
 
 
 class NextSpokenToken(NextToken):
-    """A model of speech whose spectrogram is given window by window."""
+    """A speech model whose spectrogram is given as windows."""
 
     def __init__(self, network: nn.Module, bins: int, frames: int) -> None:
         super().__init__(network)
         self.bins, self.frames = bins, frames
 
     def spectrogram(self, windows: Tensor) -> Tensor:
-        """Return samples x bins x frames, as the network takes it, of samples x windows x numbers."""
+        """Return spectrograms, samples x bins x frames, from samples x windows x numbers."""
         each = windows.reshape(*windows.shape[:2], self.bins, -1)
         return each.transpose(1, 2).flatten(2)[..., : self.frames]
 
@@ -49,14 +49,14 @@ class NextSpokenToken(NextToken):
         read: Tensor | None = None,
         **options: Any,
     ) -> Answer:
-        """Return the score of every token in the place that is read; without one, in all places of the answer."""
+        """Return the logits at the decoder position `read` of each sample; without it, at all positions."""
         source = {"input_features": self.spectrogram(windows)}
         return self.next_token(source, decoder_input_ids, decoder_attention_mask, read, options)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedAudio(Encoded):
-    """A recording as the model sees it: its spectrogram, cut into windows."""
+    """A recording after preprocessing: its spectrogram, split into windows."""
 
     windows: np.ndarray
     """Windows x numbers."""
@@ -68,7 +68,7 @@ class EncodedAudio(Encoded):
 
 @dataclass(frozen=True, eq=False)
 class SpeechRows:
-    """A recording and an answer so far, with other windows and tokens taken away in each row."""
+    """A recording and an answer so far, with different windows and tokens removed in each row."""
 
     source: EncodedAudio
     kept: np.ndarray
@@ -83,30 +83,46 @@ class SpeechRows:
 
     @property
     def width(self) -> int:
-        """How many features both have."""
+        """The number of features of both."""
         return len(self.source) + self.answer.width
 
     def keys(self) -> np.ndarray:
-        """Return whose windows they are and which are kept, and what the answer is known by."""
+        """Return the identity of the recording, the windows that are kept, and the keys of the answer."""
         owner = np.frombuffer(id(self.source).to_bytes(8, "little"), np.uint8)
         return np.concatenate(
             [np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8), self.answer.keys()], axis=1
         )
 
     def sound(self) -> np.ndarray:
-        """Return rows x windows x numbers, with silence where windows are taken away."""
+        """Return rows x windows x numbers, with silence in removed windows."""
         windows = self.source.windows
-        found: np.ndarray = np.where(self.kept[:, :, None], windows, windows.min())
-        return found
+        filled: np.ndarray = np.where(self.kept[:, :, None], windows, windows.min())
+        return filled
 
 
 class Speech(Seq2Seq):
-    """A model that writes down speech, such as Whisper: a Hugging Face model, its feature extractor and tokenizer.
+    """A speech recognition model such as Whisper: a Hugging Face model, its feature extractor and tokenizer.
 
-    It is asked with a WAV file's path or with (array, rate), or with a pair of that and the text so far, and explained
-    at the token that it would write next. Features are windows of a tenth of a second, named by their time, then the
-    tokens of the text so far; windows behind the end of the recording, which the model reads as silence, are special.
-    Language and task are the tokenizer's: `tokenizer.set_prefix_tokens(language="english", task="transcribe")`.
+    An input is the path of a WAV file or (array, sampling rate), or a pair of that and the text so far. What is
+    explained is the logit of the next token. Features are windows of 0.1 s, named by their time, then the tokens of the
+    text so far; windows after the end of the recording, which are padding, are special. Language and task are set with
+    the tokenizer: `tokenizer.set_prefix_tokens(language="english", task="transcribe")`.
+
+    Parameters
+    ----------
+    model
+        A speech recognition model, in evaluation mode.
+    feature_extractor
+        Its feature extractor.
+    tokenizer
+        Its tokenizer.
+    name
+        The name of the model in results.
+
+    Examples
+    --------
+    >>> task = conserva.Speech(model, feature_extractor, tokenizer)  # doctest: +SKIP
+    >>> conserva.explain(task, "recording.wav").show()  # doctest: +SKIP
     """
 
     features = ("windows", "decoder_input_ids")
@@ -122,64 +138,64 @@ class Speech(Seq2Seq):
         tokenizer: PreTrainedTokenizerBase,
         name: str | None = None,
     ) -> None:
-        told = {one: getattr(feature_extractor, one, None) for one in _EXTRACTOR}
-        missing = [one for one, value in told.items() if not isinstance(value, int) or value < 1]
+        attributes = {name: getattr(feature_extractor, name, None) for name in _EXTRACTOR}
+        missing = [name for name, value in attributes.items() if not isinstance(value, int) or value < 1]
         if not callable(feature_extractor) or missing:
             raise Error(
-                f"feature_extractor={type(feature_extractor).__name__} is none like Whisper's: it does not tell "
-                f"{', '.join(missing)}."
+                f"feature_extractor={type(feature_extractor).__name__} is not supported, since it has no "
+                f"{', '.join(missing)}: give one like Whisper's."
             )
         self.extractor = feature_extractor
         super().__init__(model, tokenizer, name)
-        bins, most = (getattr(model.config, one, None) for one in ("num_mel_bins", "max_source_positions"))
+        bins, most = (getattr(model.config, name, None) for name in ("num_mel_bins", "max_source_positions"))
         frames = None if most is None else 2 * most  # Whisper's second convolution halves them
         made = (feature_extractor.feature_size, feature_extractor.nb_max_frames)
         if (bins, frames) != made:
             raise Error(
-                f"The feature extractor makes {made[0]} x {made[1]} numbers, {self.name} takes {bins} x {frames}: give "
-                "the one that the model was trained with."
+                f"The feature extractor returns {made[0]} x {made[1]} features, {self.name} takes {bins} x {frames}: "
+                "give the one that the model was trained with."
             )
 
     @property
     def preprocessors(self) -> Mapping[str, Any]:
         return {**super().preprocessors, "feature_extractor": self.extractor}
 
-    def _read_through(self, model: nn.Module) -> NextSpokenToken:
+    def _wrapped(self, model: nn.Module) -> NextSpokenToken:
         return NextSpokenToken(model, self.extractor.feature_size, self.extractor.nb_max_frames)
 
     @property
     def start(self) -> tuple[int, ...]:
-        """What every answer begins with: the tokenizer's prefix, which tells language and task, if it has one."""
+        """The tokens that every answer begins with: the tokenizer's prefix, which sets language and task, if any."""
         prefix = getattr(self.tokenizer, "prefix_tokens", None)
         return tuple(prefix) if prefix else super().start
 
     @property
     def _frames(self) -> int:
-        """How many frames of the spectrogram make a window."""
+        """The number of frames of the spectrogram in a window."""
         return max(1, round(WINDOW * int(self.extractor.sampling_rate) / int(self.extractor.hop_length)))
 
     def is_source(self, given: Any) -> bool:
         return is_audio(given)
 
     def encode_source(self, source: Any, truncate: bool) -> EncodedAudio:
-        """Turn a recording into windows of its spectrogram; with `truncate` a long one is cut at its end."""
+        """Return the windows of a recording's spectrogram; with `truncate` a long recording is truncated."""
         audio = audio_of(source).at(self.extractor.sampling_rate)
         most = self.extractor.n_samples
         if len(audio.samples) > most and not truncate:
             raise Error(
                 f"{audio.name} is {audio.seconds:.1f} s long, {self.name} takes {most / audio.rate:.1f} s: shorten it, "
-                "or let it be cut with truncate=True (--truncate)."
+                "or truncate it with truncate=True (--truncate)."
             )
         try:
-            found = self.extractor(audio.samples[:most], sampling_rate=audio.rate, return_tensors="np")
-            spectrogram = np.asarray(found["input_features"][0])
-        except Exception as error:  # whatever an extractor of unfit settings runs into
+            output = self.extractor(audio.samples[:most], sampling_rate=audio.rate, return_tensors="np")
+            spectrogram = np.asarray(output["input_features"][0])
+        except Exception as error:  # an extractor with unsuitable settings can raise anything
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-            raise Error(f"{type(self.extractor).__name__} could not prepare {audio.name}: {reason}.") from None
+            raise Error(f"{type(self.extractor).__name__} could not process {audio.name}: {reason}.") from None
         return self._windows(audio, spectrogram)
 
     def _windows(self, audio: Audio, spectrogram: np.ndarray) -> EncodedAudio:
-        """Cut a spectrogram of bins x frames into windows, the last of them filled up with zeros."""
+        """Split a spectrogram, bins x frames, into windows; the last one is padded with zeros."""
         bins, frames = spectrogram.shape
         count = -(-frames // self._frames)
         whole = np.pad(spectrogram, ((0, 0), (0, count * self._frames - frames)))
@@ -194,14 +210,14 @@ class Speech(Seq2Seq):
         return source.tokens
 
     def source_batch(self, sources: Sequence[EncodedAudio]) -> dict[str, np.ndarray]:
-        return {"windows": np.stack([one.windows for one in sources])}
+        return {"windows": np.stack([source.windows for source in sources])}
 
     def network_source(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"input_features": self.model.spectrogram(inputs["windows"])}
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
         if given is not None and given not in MASKS:
-            raise Error(f"mask={given!r} is none of {', '.join(MASKS)}.")
+            raise Error(f"mask={given!r} is unknown: choose one of {', '.join(MASKS)}.")
         return MASKS[0]
 
     def masked(self, encoded: EncodedPair, kept: np.ndarray, mask: str) -> SpeechRows:

@@ -1,4 +1,4 @@
-"""Token classification: what a model calls one word of a text."""
+"""Token classification, explained at one word of a text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,37 @@ from ..engine.untouched import untouched
 from ..errors import Error
 from .batches import budget, by_length
 from .encoded_text import EncodedText
-from .input_options import inputs_of
-from .places import EncodedAtPlace, TextAtPlace
+from .text_at_token import EncodedAtToken, TextAtToken
+from .user_inputs import labelled_inputs
 
 OUTSIDE = "O"
-"""The label of words that are nothing in particular."""
+"""The label of words outside of all entities."""
 
 
-class Tokens(TextAtPlace):
-    """A token classifier, asked about one word of a text, at its first token.
+class Tokens(TextAtToken):
+    """A token classifier and its tokenizer, explained at the first token of one word.
 
-    An input is (text, word), where the word is written out, as it stands first in the text, or counted as in
-    `Explanation.words`; or a text alone, for the first word that the model calls something else than "O". A model
-    without that label is asked about the first word that it calls something else than most of them.
+    An input is (text, word), where the word is given as text that occurs once, or as its index in `Explanation.words`;
+    or a text alone, for the first word whose predicted label is not "O". For a model without that label, it is the
+    first word whose label is not the most frequent one.
+
+    Parameters
+    ----------
+    model
+        A model with a token classification head, in evaluation mode.
+    tokenizer
+        Its tokenizer.
+    name
+        The name of the model in results.
+    head
+        The kind of output head, if the configuration does not describe it: "single_label", "multi_label", "binary",
+        "regression".
+
+    Examples
+    --------
+    >>> task = conserva.Tokens(model, tokenizer)  # doctest: +SKIP
+    >>> conserva.explain(task, ("Ada lives in Paris.", "Paris")).target  # doctest: +SKIP
+    'LOC'
     """
 
     def is_one(self, given: Any) -> bool:
@@ -35,83 +53,83 @@ class Tokens(TextAtPlace):
         )
 
     def labelled(self, data: Any) -> Labelled:
-        """Return texts and words with the words' labels: of a list of texts, (text, word) or ((text, word), label)."""
-        return inputs_of(self, data, "(text, word)")
+        """Return texts and words with labels, from a list of texts, (text, word) or ((text, word), label)."""
+        return labelled_inputs(self, data, "(text, word)")
 
     def encode_all(self, texts: Sequence[Any], *, truncate: bool = False) -> list[EncodedText]:
-        """Turn texts into tokens, and find the tokens of the words that are asked about."""
+        """Tokenize texts, and find the first token of the word to explain in each."""
         pairs = [(given, None) if isinstance(given, str) else _pair(given) for given in texts]
         encoded = super().encode_all([text for text, _ in pairs], truncate=truncate)
-        open_ones = [i for i, (_, word) in enumerate(pairs) if word is None]
-        chosen = dict(zip(open_ones, self._first_found([encoded[i] for i in open_ones]), strict=True))
+        without_word = [i for i, (_, word) in enumerate(pairs) if word is None]
+        chosen = dict(zip(without_word, self._first_entities([encoded[i] for i in without_word]), strict=True))
         return [
-            self._at(one, chosen[i] if word is None else self._place(one, word))
-            for i, (one, (_, word)) in enumerate(zip(encoded, pairs, strict=True))
+            self._at(text, chosen[i] if word is None else self._position(text, word))
+            for i, (text, (_, word)) in enumerate(zip(encoded, pairs, strict=True))
         ]
 
-    def _at(self, one: EncodedText, place: int) -> EncodedAtPlace:
-        """Return a text that is read at a token, and says so."""
-        pieces = [i for i, word in enumerate(one.words) if word is not None and word == one.words[place]]
-        spans = [span for span in (one.spans[i] for i in pieces) if span is not None]
-        shown = one.text[spans[0][0] : spans[-1][1]].strip() if spans else one.tokens[place]
-        return EncodedAtPlace(**{**vars(one), "text": f"{one.text} [word: {shown}]"}, read=place)
+    def _at(self, encoded: EncodedText, position: int) -> EncodedAtToken:
+        """Return a text explained at a position, with the word there in its description."""
+        pieces = [i for i, word in enumerate(encoded.words) if word is not None and word == encoded.words[position]]
+        spans = [span for span in (encoded.spans[i] for i in pieces) if span is not None]
+        shown = encoded.text[spans[0][0] : spans[-1][1]].strip() if spans else encoded.tokens[position]
+        return EncodedAtToken(**{**vars(encoded), "text": f"{encoded.text} [word: {shown}]"}, read=position)
 
-    def _place(self, one: EncodedText, word: str | int) -> int:
-        """Return the first token of a word."""
+    def _position(self, encoded: EncodedText, word: str | int) -> int:
+        """Return the position of the first token of a word."""
         if isinstance(word, int):
-            counted = [number for number in one.words if number is not None]
-            if word not in counted:
+            numbers = [number for number in encoded.words if number is not None]
+            if word not in numbers:
                 raise Error(
-                    f"word={word}: the text beginning {one.text[:40]!r} has words 0 to {max(counted)}, and cannot be "
-                    "asked about another."
+                    f"word={word}: the text beginning {encoded.text[:40]!r} has words 0 to {max(numbers)}. Choose one "
+                    "of them."
                 )
-            return one.words.index(word)
-        if one.part is None:
+            return encoded.words.index(word)
+        if encoded.encoding is None:
             raise Error(
-                f"word={word!r}: the tokenizer of {self.name} does not tell where its tokens stand in a text: give the "
-                "token's number."
+                f"word={word!r}: the tokenizer of {self.name} does not return offsets of its tokens. Give the token's "
+                "number instead."
             )
-        found = [_overlapping(one, *match.span()) for match in re.finditer(whole(word), one.text)]
-        places = sorted({each[0] for each in found if each})
-        if len(places) > 1:
+        matches = [_overlapping(encoded, *match.span()) for match in re.finditer(whole_word(word), encoded.text)]
+        positions = sorted({tokens[0] for tokens in matches if tokens})
+        if len(positions) > 1:
             raise Error(
-                f"word={word!r} stands {len(places)} times in the text beginning {one.text[:40]!r}: give the number of "
-                f"the one that is meant, as {one.words[places[0]]} or {one.words[places[1]]}."
+                f"word={word!r} occurs {len(positions)} times in the text beginning {encoded.text[:40]!r}: give the "
+                f"number of one, such as {encoded.words[positions[0]]} or {encoded.words[positions[1]]}."
             )
-        if not places:
+        if not positions:
             raise Error(
-                f"word={word!r} is not a word of the text beginning {one.text[:40]!r}, or was cut off with its end: "
-                "write it as it stands there, or give its number. Several texts come as a list."
+                f"word={word!r} is not a word of the text beginning {encoded.text[:40]!r}, or was truncated with its "
+                "end: write it as in the text, or give its number. Give several texts as a list."
             )
-        return places[0]
+        return positions[0]
 
-    def _first_found(self, encoded: Sequence[EncodedText]) -> list[int]:
-        """Return for each text the first word that the model calls something of note."""
-        places = [-1] * len(encoded)
-        for rows in by_length([len(one) for one in encoded], budget(None, self.model)):
+    def _first_entities(self, encoded: Sequence[EncodedText]) -> list[int]:
+        """Return for each text the position of the first word with an entity label."""
+        positions = [-1] * len(encoded)
+        for rows in by_length([len(text) for text in encoded], budget(None, self.model)):
             group = [encoded[i] for i in rows]
-            inputs = super(TextAtPlace, self).batch(group)
+            inputs = super(TextAtToken, self).batch(group)
             with untouched(self.network), torch.inference_mode():
-                found = self.network(**inputs).logits.argmax(-1).tolist()
-            for i, one, labels in zip(rows, group, found, strict=True):
-                places[i] = self._notable(one, labels)
-        return places
+                predicted = self.network(**inputs).logits.argmax(-1).tolist()
+            for i, text, labels in zip(rows, group, predicted, strict=True):
+                positions[i] = self._first_entity(text, labels)
+        return positions
 
-    def _notable(self, one: EncodedText, labels: Sequence[int]) -> int:
-        """Return the first token, of those that begin a word, whose label is another than the usual one."""
+    def _first_entity(self, encoded: EncodedText, labels: Sequence[int]) -> int:
+        """Return the position of the first word whose label is not "O", or not the most frequent one."""
         begins = [
             i
-            for i, (word, special) in enumerate(zip(one.words, one.special, strict=True))
-            if word is not None and not special and one.words.index(word) == i
+            for i, (word, special) in enumerate(zip(encoded.words, encoded.special, strict=True))
+            if word is not None and not special and encoded.words.index(word) == i
         ]
         usual = self.labels.get(OUTSIDE, Counter(labels[i] for i in begins).most_common(1)[0][0])
-        notable = [i for i in begins if labels[i] != usual]
-        if not notable:
+        entities = [i for i in begins if labels[i] != usual]
+        if not entities:
             raise Error(
-                f"{self.name} calls every word of the text beginning {one.text[:40]!r} {self.named(None, usual)!r}: "
-                "say which one is asked about, as (text, word)."
+                f"{self.name} labels every word of the text beginning {encoded.text[:40]!r} as "
+                f"{self.named(None, usual)!r}: choose a word, with (text, word)."
             )
-        return notable[0]
+        return entities[0]
 
 
 def _names_word(given: Any) -> bool:
@@ -120,19 +138,19 @@ def _names_word(given: Any) -> bool:
 
 def _pair(given: Any) -> tuple[str, str | int]:
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not _names_word(given[1]):
-        raise Error(f"text={given!r:.60} is neither a text nor (text, word), with a word or its number.")
+        raise Error(f"text={given!r:.60} is neither a text nor (text, word): give a word or its number with the text.")
     text, word = given
     if isinstance(word, str) and not word.strip():
         raise Error(f"word={word!r} of the text {text!r:.40} is empty: write a word, or give its number.")
     return text, word.strip() if isinstance(word, str) else word
 
 
-def _overlapping(one: EncodedText, start: int, end: int) -> list[int]:
-    """Return the tokens that stand for some of the characters from start to end."""
-    return [i for i, span in enumerate(one.spans) if span is not None and span[0] < end and start < span[1]]
+def _overlapping(encoded: EncodedText, start: int, end: int) -> list[int]:
+    """Return the positions of tokens that overlap with the characters from start to end."""
+    return [i for i, span in enumerate(encoded.spans) if span is not None and span[0] < end and start < span[1]]
 
 
-def whole(word: str) -> str:
-    """Return the pattern of a word that is not a part of a longer one; punctuation may touch a word."""
+def whole_word(word: str) -> str:
+    """Return a pattern that matches a word, but not as a part of a longer word."""
     before, after = (r"\b" if re.match(r"\w", end) else "" for end in (word[0], word[-1]))
     return before + re.escape(word) + after

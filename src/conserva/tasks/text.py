@@ -1,4 +1,4 @@
-"""Classifying texts."""
+"""Text classification."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from ..engine.untouched import untouched
 from ..errors import Error
 from .classifier import Classifier
 from .encoded_text import EncodedText, EncodedTextPair, TypedRows
-from .input_options import refuse_halves
 from .masking import TextRows, mask_of, masked
 from .output_heads import ORDINAL, ClassScores
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
+from .user_inputs import refuse_surrogates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 ROUNDED_TO = 16
-"""To multiples of this the lengths of batches are rounded up on a GPU."""
+"""On a GPU, the lengths of batches are rounded up to a multiple of this."""
 
 _UNBOUNDED = 1_000_000
-"""Tokenizers without a limit report an astronomical one."""
+"""Tokenizers without a limit report a very large number instead."""
 
 
 class _TokenTexts(dict[int, str]):
-    """What tokens stand for, looked up once each: byte-level tokenizers write letters in a code of their own."""
+    """A cache of the texts of tokens, decoded: byte-level tokenizers encode characters in their vocabulary."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__()
@@ -50,15 +50,32 @@ class _TokenTexts(dict[int, str]):
 class Text(Classifier):
     """A text classifier or regressor: a Hugging Face model and its tokenizer.
 
-    An input is a text, or a pair of texts as a tuple of two strings, which the model reads as one sequence. `head` says
-    what the logits are where the configuration does not: "single_label", "multi_label", "binary", "regression" or
-    "ordinal".
+    An input is a text, or a pair of texts as a tuple of two strings, which the model reads as one sequence.
+
+    Parameters
+    ----------
+    model
+        A model with a sequence classification head, in evaluation mode.
+    tokenizer
+        Its tokenizer.
+    name
+        The name of the model in results.
+    head
+        The kind of output head, if the configuration does not describe it: "single_label", "multi_label", "binary",
+        "regression" or "ordinal".
+
+    Examples
+    --------
+    >>> bundled = conserva.load()
+    >>> task = conserva.Text(bundled.model, bundled.tokenizer, "my model")
+    >>> conserva.explain(task, "a joy.").target
+    'positive'
     """
 
     features = ("input_ids",)
     noun = "text"
     takes_pairs: ClassVar[bool] = True
-    """Whether a pair of texts is an input."""
+    """Whether an input can be a pair of texts."""
     takes_ordinal = True
 
     def __init__(
@@ -71,22 +88,22 @@ class Text(Classifier):
     ) -> None:
         super().__init__(model, name, head)
         if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
-            raise Error(f"tokenizer={tokenizer!r} is no Hugging Face tokenizer.")
+            raise Error(f"tokenizer={tokenizer!r} is not a Hugging Face tokenizer.")
         self.tokenizer = tokenizer
         self._token_texts = _TokenTexts(tokenizer)
         if self.head is ORDINAL:
             self.model = ClassScores(model, self._thresholds())
 
     def _thresholds(self) -> int:
-        """Return how many logits the model gives: a configuration may count classes or thresholds."""
+        """Return the number of logits, by a call of the model: `num_labels` may count classes or thresholds."""
         device = next(self.model.parameters()).device
-        asked = self.tokenizer("a", return_tensors="pt", return_token_type_ids=False).to(device)
+        inputs = self.tokenizer("a", return_tensors="pt", return_token_type_ids=False).to(device)
         with untouched(self.model), torch.no_grad():
-            return int(self.model(**asked).logits.shape[-1])
+            return int(self.model(**inputs).logits.shape[-1])
 
     @property
     def longest(self) -> int:
-        """How many tokens the model takes."""
+        """The maximum number of tokens of an input."""
         limits = [
             getattr(self.tokenizer, "model_max_length", _UNBOUNDED),
             getattr(getattr(self.model, "config", None), "max_position_embeddings", _UNBOUNDED),
@@ -95,120 +112,120 @@ class Text(Classifier):
 
     @property
     def tells_types(self) -> bool:
-        """Whether the model is told which token belongs to which text of a pair."""
-        kinds = getattr(getattr(self.network, "config", None), "type_vocab_size", None)
-        asked = getattr(self.tokenizer, "model_input_names", ())
-        return "token_type_ids" in asked and "token_type_ids" in parameters_of(self.network) and kinds not in (0, 1)
+        """Whether the model takes token type ids."""
+        types = getattr(getattr(self.network, "config", None), "type_vocab_size", None)
+        names = getattr(self.tokenizer, "model_input_names", ())
+        return "token_type_ids" in names and "token_type_ids" in parameters_of(self.network) and types not in (0, 1)
 
     def is_one(self, given: Any) -> bool:
         return isinstance(given, str) or (self.takes_pairs and is_text_pair(given))
 
     def labelled(self, data: Any) -> Labelled:
-        """Return texts with their labels: of a file or dataset name, texts, or pairs of text and label."""
+        """Return texts with their labels, from a file or dataset name, texts, or (text, label) pairs."""
         if isinstance(data, Labelled):
             return data
         if isinstance(data, str) and data in GRAPH_DATASETS:
             raise Error(
-                f"data={data!r} is a dataset of graphs, and {self.name} reads texts: name a model for graphs, or give "
-                "a file of texts."
+                f"data={data!r} is a dataset of graphs, and {self.name} takes texts: give a graph model, or a file of "
+                "texts."
             )
         if isinstance(data, (str, Path)):
             return read_labelled(data)
         if not isinstance(data, Sequence) or not data:
-            raise Error(f"data={data!r} holds no texts: give a file, a list of texts, or a list of (text, label).")
+            raise Error(f"data={data!r} contains no texts: give a file, a list of texts, or a list of (text, label).")
         if self.takes_pairs and is_text_pair(data):
             raise Error(
-                f"data={data!r:.60} may be a pair or two texts: write [((text, text), None)], or a list of texts."
+                f"data={data!r:.60} is ambiguous, a pair or two texts: give [((text, text), None)], or a list of texts."
             )
-        if all(isinstance(one, str) for one in data):
+        if all(isinstance(row, str) for row in data):
             return Labelled(tuple(data), None, "texts")
-        if all(isinstance(one, (tuple, list)) and len(one) == 2 for one in data):
+        if all(isinstance(row, (tuple, list)) and len(row) == 2 for row in data):
             if self.takes_pairs:
                 return labelled_of(data, list(self.labels))
             return Labelled(tuple(text for text, _ in data), tuple(label for _, label in data), "texts")
         raise Error("data is neither a list of texts nor a list of (text, label): its entries differ.")
 
     def encode(self, text: str | TextPair, *, truncate: bool = False) -> EncodedText:
-        """Turn a text or a pair into tokens; one that is too long is refused, or cut if `truncate` says so."""
+        """Tokenize a text or a pair. One that is too long raises an `Error`, or with `truncate` is truncated."""
         return self.encode_all([text], truncate=truncate)[0]
 
     def encode_all(self, texts: Sequence[Any], *, truncate: bool = False) -> list[EncodedText]:
-        """Turn texts into tokens, all in one call of the tokenizer, and all pairs in another.
+        """Tokenize all texts in one call of the tokenizer, and all pairs in another.
 
-        Of a pair that is too long, the longer text is cut first.
+        In a pair that is too long, the longer text is truncated first.
         """
         for text in texts:
             self._check(text)
-        found: dict[int, EncodedText] = {}
+        encoded: dict[int, EncodedText] = {}
         for pairs in (False, True):
             rows = [i for i, text in enumerate(texts) if isinstance(text, tuple) == pairs]
-            found.update(zip(rows, self._tokenized([texts[i] for i in rows], pairs, truncate), strict=True))
-        return [found[i] for i in range(len(texts))]
+            encoded.update(zip(rows, self._tokenized([texts[i] for i in rows], pairs, truncate), strict=True))
+        return [encoded[i] for i in range(len(texts))]
 
     def _check(self, text: Any) -> None:
-        """Refuse what is neither a text nor, where the task takes them, a pair of texts."""
+        """Raise an `Error` unless an input is a text or, if the task takes pairs, a pair of texts."""
         if not self.is_one(text):
             if not isinstance(text, (tuple, list)):
                 raise Error(f"text={text!r} is not a string.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"
-            raise Error(f"text={text!r:.60}: {self.name} takes {takes}. Several inputs come as a list of them.")
-        for one in text if isinstance(text, tuple) else (text,):
-            if not one.strip():
-                whole = "" if one is text else f" in the pair {text!r:.60}"
-                raise Error(f"text={one!r}{whole} is empty: there is nothing to explain.")
-            refuse_halves("text", one)
+            raise Error(f"text={text!r:.60}: {self.name} takes {takes}. Give several inputs as a list.")
+        for part in text if isinstance(text, tuple) else (text,):
+            if not part.strip():
+                where = "" if part is text else f" in the pair {text!r:.60}"
+                raise Error(f"text={part!r}{where} is empty: there is nothing to explain.")
+            refuse_surrogates("text", part)
 
     def _tokenized(self, texts: Sequence[Any], pairs: bool, truncate: bool) -> list[EncodedText]:
-        """Return texts, or pairs of them, as the model sees them."""
+        """Return tokenized texts, or pairs of texts."""
         if not texts:
             return []
         longest = self.longest
         most = longest if truncate else None
-        # Not verbose: of texts that are too long it speaks itself, below.
-        asked = {"return_attention_mask": False, "return_token_type_ids": pairs, "verbose": False}
-        given = [list(one) for one in zip(*texts, strict=True)] if pairs else [list(texts)]
-        found = self.tokenizer(*given, truncation=truncate, max_length=most, **asked)
-        added = set(self.tokenizer.all_special_ids)
-        parts = found.encodings if getattr(found, "is_fast", False) else [None] * len(texts)
+        # Not verbose: `_encoded` raises an error for texts that are too long.
+        options = {"return_attention_mask": False, "return_token_type_ids": pairs, "verbose": False}
+        given = [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
+        output = self.tokenizer(*given, truncation=truncate, max_length=most, **options)
+        special_ids = set(self.tokenizer.all_special_ids)
+        encodings = output.encodings if getattr(output, "is_fast", False) else [None] * len(texts)
         names = [" | ".join(text) if pairs else text for text in texts]
         encoded = [
-            self._encoded(name, list(ids), added, part, longest)
-            for name, ids, part in zip(names, found["input_ids"], parts, strict=True)
+            self._encoded(name, list(ids), special_ids, encoding, longest)
+            for name, ids, encoding in zip(names, output["input_ids"], encodings, strict=True)
         ]
         if not pairs:
             return encoded
-        types = found.get("token_type_ids") or [None] * len(texts)
-        return [self._as_pair(text, one, its) for text, one, its in zip(texts, encoded, types, strict=True)]
+        types = output.get("token_type_ids") or [None] * len(texts)
+        return [self._as_pair(*pair) for pair in zip(texts, encoded, types, strict=True)]
 
-    def _as_pair(self, texts: TextPair, one: EncodedText, types: Sequence[int] | None) -> EncodedTextPair:
-        """Return a pair that was encoded, with its border and the types that the model takes."""
-        border = border_of(one.part, types)
-        if border is None and one.part is None:
+    def _as_pair(self, texts: TextPair, encoded: EncodedText, types: Sequence[int] | None) -> EncodedTextPair:
+        """Return an encoded pair with the border between its texts, and its token types if the model takes them."""
+        border = border_of(encoded.encoding, types)
+        if border is None and encoded.encoding is None:
             raise Error(
-                f"The tokenizer of {self.name} does not tell which tokens are of which text of a pair: load a fast "
+                f"The tokenizer of {self.name} does not return which text of a pair a token belongs to: load a fast "
                 "one, with AutoTokenizer."
             )
-        if border is None or all(one.special[:border]) or all(one.special[border:]):
+        if border is None or all(encoded.special[:border]) or all(encoded.special[border:]):
             raise Error(
-                f"The pair {texts!r:.60} has a text that holds nothing that the tokenizer knows, or that was cut off "
-                "whole: both must have tokens."
+                f"The pair {texts!r:.60} has a text without tokens in the tokenizer's vocabulary, or one that was "
+                "truncated entirely: both texts must have tokens."
             )
-        its = tuple(types) if types is not None and self.tells_types else None
-        return EncodedTextPair(**vars(one), border=border, start=len(one.text) - len(texts[1]), types=its)
+        kept = tuple(types) if types is not None and self.tells_types else None
+        return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]), types=kept)
 
-    def _encoded(self, text: str, ids: list[int], added: set[int], part: Any, longest: int) -> EncodedText:
-        """Return a text as the model sees it; `part` is what a fast tokenizer knows about it."""
+    def _encoded(self, text: str, ids: list[int], special_ids: set[int], encoding: Any, longest: int) -> EncodedText:
+        """Return a tokenized text; `encoding` is the `Encoding` of a fast tokenizer, or None."""
         if len(ids) > longest:
             raise Error(
                 f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {longest}: shorten it, "
-                "or let it be cut with truncate=True (--truncate)."
+                "or truncate it with truncate=True (--truncate)."
             )
-        special = tuple(map(added.__contains__, ids))
+        special = tuple(map(special_ids.__contains__, ids))
         if all(special):
-            raise Error(f"text={text!r} holds nothing that the tokenizer knows: there is nothing to explain.")
-        words: Sequence[int | None] = range(len(ids)) if part is None else part.word_ids
+            raise Error(f"text={text!r} has no tokens in the tokenizer's vocabulary: there is nothing to explain.")
+        words: Sequence[int | None] = range(len(ids)) if encoding is None else encoding.word_ids
         tokens = tuple(map(self._token_texts.__getitem__, ids))
-        return EncodedText(text, tokens, special, tuple(words), tuple(ids), part)
+        return EncodedText(text, tokens, special, tuple(words), tuple(ids), encoding)
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
         return mask_of(self.tokenizer, given, preferred)
@@ -223,40 +240,40 @@ class Text(Classifier):
         width = max(part.width for part in parts)
         device = next(self.model.parameters()).device
 
-        def side_by_side(arrays: list[np.ndarray], pad: int) -> Tensor:
-            rows = [np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=pad) for one in arrays]
+        def stacked(arrays: list[np.ndarray], pad: int) -> Tensor:
+            rows = [np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad) for array in arrays]
             return torch.from_numpy(np.concatenate(rows)).to(device)
 
         inputs = {
-            "input_ids": side_by_side([part.ids for part in parts], self.tokenizer.pad_token_id or 0),
-            "attention_mask": side_by_side([part.attention for part in parts], 0),
+            "input_ids": stacked([part.ids for part in parts], self.tokenizer.pad_token_id or 0),
+            "attention_mask": stacked([part.attention for part in parts], 0),
         }
         if any(isinstance(part, TypedRows) for part in parts):
             types = [part.types if isinstance(part, TypedRows) else np.zeros_like(part.ids) for part in parts]
-            inputs["token_type_ids"] = side_by_side(types, 0)
+            inputs["token_type_ids"] = stacked(types, 0)
         return inputs
 
     def padded(self, length: int) -> int:
-        """Return a length rounded up on a GPU: kernels are planned anew for every shape, and replays know few."""
+        """Return a length, rounded up on a GPU to limit the number of shapes: each needs its own kernels and graph."""
         on_gpu = next(self.model.parameters()).is_cuda and self.tokenizer.pad_token_id is not None
         return min(-(-length // ROUNDED_TO) * ROUNDED_TO, max(length, self.longest)) if on_gpu else length
 
     def batch(self, encoded: Sequence[EncodedText]) -> dict[str, Tensor]:
-        """Put texts side by side, padded on the right to the longest; one text by itself has no pads."""
+        """Return a batch, padded on the right to the longest text; a single text is not padded."""
         width = max(map(len, encoded))
         width = self.padded(width) if len(encoded) > 1 else width
         pad = self.tokenizer.pad_token_id
-        if pad is None and any(len(one) < width for one in encoded):
+        if pad is None and any(len(text) < width for text in encoded):
             raise Error(f"The tokenizer of {self.name} has no pad token: explain one text at a time.")
         device = next(self.model.parameters()).device
-        lengths = np.array([len(one) for one in encoded])
+        lengths = np.array([len(text) for text in encoded])
         real = np.arange(width) < lengths[:, None]
         rows = np.full(real.shape, pad or 0)
-        rows[real] = np.fromiter(chain.from_iterable(one.ids for one in encoded), np.int64, int(lengths.sum()))
+        rows[real] = np.fromiter(chain.from_iterable(text.ids for text in encoded), np.int64, int(lengths.sum()))
         inputs = {"input_ids": torch.from_numpy(rows), "attention_mask": torch.from_numpy(real.astype(np.int64))}
-        if any(one.token_types is not None for one in encoded):
+        if any(text.token_types is not None for text in encoded):
             types = np.zeros_like(rows)
-            types[real] = np.fromiter(chain(*(one.token_types or (0,) * len(one) for one in encoded)), np.int64)
+            types[real] = np.fromiter(chain(*(text.token_types or (0,) * len(text) for text in encoded)), np.int64)
             inputs["token_type_ids"] = torch.from_numpy(types)
-        # Other copies would wait for all that the device has to do.
+        # A blocking copy would synchronise with the device.
         return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}

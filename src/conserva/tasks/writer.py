@@ -1,4 +1,4 @@
-"""Models that write: what is asked about is the next token, known by its text."""
+"""Base class of tasks with generative models, whose classes are the tokens of a vocabulary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .vocabulary import Vocabulary
 
 
 def greedy(network: Any, tokens: int) -> Any:
-    """Return settings for the most likely token each time, whatever else a network's own settings ask for."""
+    """Return a generation config for greedy decoding, which overrides the network's own settings."""
     settings = copy.deepcopy(network.generation_config)
     settings.update(max_new_tokens=tokens, num_beams=1, do_sample=False, num_return_sequences=1)
     settings.update(min_length=0, no_repeat_ngram_size=0, repetition_penalty=1.0, return_dict_in_generate=False)
@@ -23,28 +23,28 @@ def greedy(network: Any, tokens: int) -> Any:
 
 
 def interruptible(ids: Tensor, scores: Tensor, **kwargs: Any) -> Tensor:
-    """Go on writing, unless an interrupt waits."""
+    """Handle pending interrupts; a stopping criterion that never stops generation otherwise."""
     handle()
     return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
 
 class Writer(Task):
-    """A model whose classes are the tokens that may come next."""
+    """A generative model, whose classes are the possible next tokens."""
 
     vocabulary: Vocabulary
 
     @property
     def labels(self) -> Vocabulary:
-        """The texts of the tokens, and their ids."""
+        """The texts of tokens and their ids."""
         return self.vocabulary
 
     @abstractmethod
     def is_spaced(self, encoded: Any) -> bool:
-        """Return whether a word that comes next comes after a space, which is its own."""
+        """Return whether the token of a word that comes next has a leading space."""
 
     def aim(self, target: Any, encoded: Any) -> Any:
-        """Return a target as an index: of a token's text, after a space or exactly as given, or of a contrast."""
-        if isinstance(target, tuple):  # one token rather than another, by their ids
+        """Return a target as a token id, or as a contrast of two; texts are looked up in the vocabulary."""
+        if isinstance(target, tuple):  # a contrast of two token ids
             return " - ".join(map(str, target))
         if not isinstance(target, str):
             return target
@@ -53,7 +53,7 @@ class Writer(Task):
         return self.vocabulary.token(target, spaced) if both is None else f"{both[0]} - {both[1]}"
 
     def titled(self, target: Any, index: int | None, encoded: Any) -> str:
-        """Return the token's text, with its space; one that cannot be seen as Python writes it."""
+        """Return the token's text with its leading space; as a Python literal if it is not printable."""
         if index is not None:
             return self._shown(index)
         both = self.vocabulary.contrast(target, self.is_spaced(encoded)) if isinstance(target, str) else None

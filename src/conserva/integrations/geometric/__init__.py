@@ -1,4 +1,4 @@
-"""PyTorch Geometric: relevance as an algorithm of its `Explainer`, Graphormer under its contract, signed fidelity."""
+"""PyTorch Geometric: relevance as an algorithm of its `Explainer`, Graphormer with its inputs, signed fidelity."""
 
 from __future__ import annotations
 

@@ -25,33 +25,32 @@ from .scores import explained_number, raw_scores
 
 _NODES = "x"
 _KERNELS = ("PerformerAttention", "PolynormerAttention", "SGFormerAttention")
-"""Attention of PyTorch Geometric without a softmax: there are no probabilities that a rule could speak of."""
+"""Attention layers of PyTorch Geometric without a softmax, for which there are no attention rules."""
 
 
 class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
-    """Relevance of nodes for a prediction, signed: what speaks for it is above 0, what speaks against it below.
+    """Signed relevance of nodes: positive for nodes that support a prediction, negative for nodes that oppose it.
 
     It is an algorithm for `torch_geometric.explain.Explainer`, for graph Transformers that are called as
-    `model(x, edge_index, ...)`. Other inputs than `x` are constants. The explained number is the score of the target's
-    class, whatever the model's `return_type`: of probabilities and their logarithms, the score that went into the last
-    softmax, log_softmax or sigmoid. A binary model has one score, which speaks for class 1: for class 0 it is explained
-    with its sign turned. A regression is explained as it is. Where several outputs are explained at once, it is their
-    sum.
+    `model(x, edge_index, ...)`. Inputs other than `x` are constants. What is explained is the logit of the target
+    class, whatever the model's `return_type`: for probabilities and log-probabilities, the input of the last softmax,
+    log_softmax or sigmoid. A binary model has one logit, that of class 1; for class 0 its negative is explained. The
+    output of a regression is explained as it is. If several outputs are explained at once, it is their sum.
 
-    The explanation has a `node_mask`, nodes x 1 or nodes x features, and as numbers without an axis
-    `explained_output = node_mask.sum() + virtual_relevance + position_relevance + bias_relevance + gap`: what a virtual
-    node got (SparseGraphormer alone has one), what the model adds at places whatever their nodes say, what it adds
-    everywhere, and what the rules lose or count twice. `rules` has the name of the rule set.
+    The explanation has a `node_mask`, nodes x 1 or nodes x features, and as scalar tensors
+    `explained_output = node_mask.sum() + virtual_relevance + position_relevance + bias_relevance + gap`: the relevance
+    of the virtual node (SparseGraphormer only), of constants that belong to a position, of other constants, and the
+    relevance that the rules lose or count twice. `rules` is the name of the rule set.
 
     Parameters
     ----------
     rules
-        A rule set's name, or what `conserva.rules(...)` returned.
+        The name of a rule set, or the result of `conserva.rules(...)`.
     at
-        Where relevance is read: "inputs", which is `x`, or its embeddings if it holds ids; or the name of the module
-        whose output has a row for each node.
+        Where relevance is computed: "inputs", which is `x`, or its embeddings if `x` contains ids; or the name of a
+        module whose output has a row for each node.
     trusted
-        Names of foreign autograd functions that are linear in their input.
+        Names of custom autograd functions that are linear in their input.
     """
 
     def __init__(
@@ -59,19 +58,21 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if not isinstance(at, str):
-            raise Error(f"at={at!r}: a node mask is read at one place: give 'inputs' or the name of a module.")
+            raise Error(f"at={at!r}: a node mask has a single site: give 'inputs' or the name of a module.")
         self.rules, self.at, self.trusted = as_rule_set(rules), at, trusted
 
     def supports(self) -> bool:
-        """Tell whether masks of the wanted kinds exist; if not, the log says why."""
+        """Return whether the requested kinds of masks are supported; if not, the reason is logged."""
         nodes, edges = self.explainer_config.node_mask_type, self.explainer_config.edge_mask_type
         reason = None
         if edges is not None:
-            reason = "'edge_mask_type' to be 'None': relevance is of nodes, edges have none of their own"
+            reason = "'edge_mask_type' to be 'None': only nodes have relevance"
         elif nodes not in (MaskType.object, MaskType.attributes):
             reason = f"'node_mask_type' to be 'object' or 'attributes' (got '{nodes and nodes.value}')"
         elif nodes == MaskType.attributes and self.at != INPUTS:
-            reason = f"'node_mask_type' to be 'object' where relevance is read at {self.at!r}, behind the features"
+            reason = (
+                f"'node_mask_type' to be 'object' with at={self.at!r}, since features have relevance at the inputs only"
+            )
         if reason is not None:
             logging.error(f"'{type(self).__name__}' expects {reason}")
         return reason is None
@@ -94,18 +95,18 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
 
     def _check(self, x: Any, kwargs: dict[str, Any]) -> None:
         if not isinstance(x, Tensor):
-            raise Error(f"x is {type(x).__name__}: graphs with one kind of node are explained, whose x is a tensor.")
+            raise Error(f"x is {type(x).__name__}: give a tensor. Graphs with several node types are not supported.")
         if x.dim() != 2 or not x.numel():
             raise Error(f"x has shape {tuple(x.shape)}: give nodes x features.")
         if self.explainer_config.node_mask_type == MaskType.attributes and not x.is_floating_point():
             raise Error(
-                f"node_mask_type='attributes' with x in {x.dtype}: ids have relevance at their embeddings, which are "
-                "summed over. Take node_mask_type='object'."
+                f"node_mask_type='attributes' with x in {x.dtype}: the relevance of ids is a sum over their "
+                "embeddings. Use node_mask_type='object'."
             )
         if taken := {"node_mask", "edge_mask"} & set(kwargs):
             raise Error(
-                f"The model takes an argument {taken.pop()!r}, and an Explanation keeps its masks under that name: "
-                "call the argument otherwise."
+                f"The model takes an argument {taken.pop()!r}, which is the name of a mask of an Explanation: rename "
+                "the argument."
             )
 
     def _explanation(self, model: nn.Module, x: Tensor, batch: Tensor | None, result: Relevance) -> Explanation:
@@ -113,18 +114,18 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         assert ledger is not None
         if self.at != INPUTS and len(result.values) > 1:
             raise Error(
-                f"at={self.at!r} is several places, whose relevance must not be added up: {', '.join(result.values)}. "
-                "Name one."
+                f"at={self.at!r} has several sites, whose relevance must not be added: {', '.join(result.values)}. "
+                "Choose one."
             )
         virtual, positions = torch.zeros_like(result.output), ledger.positions
         if self.at == INPUTS and x.is_floating_point():
             nodes = result.values[_NODES]
-        else:  # ids may have been looked up more than once
+        else:  # ids can be looked up more than once
             shares = [_by_node(model, values, len(x), batch, self.at) for values in result.values.values()]
             nodes = torch.stack([share for share, _ in shares], 1)
             virtual = torch.stack([share for _, share in shares])
         if isinstance(model, SparseGraphormer) and self.at == INPUTS:
-            # It is a constant then, and the books have it among those that stand at a place.
+            # The virtual node is then a constant, which the ledger counts among the positions.
             virtual = result.modules.get(model.virtual_name, virtual)
             positions = positions - virtual
         if self.explainer_config.node_mask_type == MaskType.object:
@@ -137,47 +138,47 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         }
         if isinstance(model, SparseGraphormer):
             parts["virtual_relevance"] = virtual
-        # Numbers without an axis: what has one may be taken for a row of nodes.
+        # Scalar tensors: PyTorch Geometric could take others for attributes of nodes.
         numbers = {name: value.sum().detach() for name, value in parts.items()}
         return Explanation(node_mask=nodes.detach(), rules=result.rules.name, **numbers)
 
 
 @dataclass(frozen=True)
 class Call(Inputs):
-    """One call of a graph model: its nodes are the features of one sample, however many graphs they make up."""
+    """One call of a graph model, as a single sample whose features are all nodes, of one or several graphs."""
 
     return_type: str = "raw"
 
     def features(self) -> dict[str, Tensor]:
-        """Return the nodes: all else is a constant."""
+        """Return the nodes; other inputs are constants."""
         return {self.first: self.args[0]}
 
     def candidates(self) -> dict[str, Tensor]:
-        """Return nothing: edges and the like are not explained."""
+        """Return nothing: edges and other inputs are not explained."""
         return {}
 
     def samples(self) -> int:
-        """Return 1: rows are nodes, and a sample is what is called at once."""
+        """Return 1: rows are nodes, not samples."""
         return 1
 
     def run(self, model: nn.Module) -> Any:
-        """Call the model, and return its scores as they were before they became probabilities."""
+        """Call the model, and return its logits, also if it returns probabilities."""
         if self.return_type == "raw":
             return super().run(model)
         return raw_scores(lambda: super(Call, self).run(model), self.return_type)
 
 
 def _refuse_kernels(modules: Mapping[str, nn.Module], rules: RuleSet) -> None:
-    found = [name for name, module in modules.items() if type(module).__name__ in _KERNELS]
-    if found and not rules.attention.differentiates:
+    names = [name for name, module in modules.items() if type(module).__name__ in _KERNELS]
+    if names and not rules.attention.differentiates:
         raise NotApplicable(
-            f"{found[0]!r} is {type(modules[found[0]]).__name__}, attention without a softmax, for which "
-            f"rules={rules.name!r} has no rule: take multi-head attention, or rules that differentiate attention."
+            f"{names[0]!r} is {type(modules[names[0]]).__name__}, attention without a softmax, for which "
+            f"rules={rules.name!r} has no rule: use multi-head attention, or rules that differentiate attention."
         )
 
 
 def _by_node(model: nn.Module, values: Tensor, count: int, batch: Tensor | None, at: str) -> tuple[Tensor, Tensor]:
-    """Return the relevance of each node, and of the virtual node, from rows of nodes or from a padded batch."""
+    """Return the relevance of each node, and of the virtual node, given values by node or as a padded batch."""
     sizes = sizes_of(count, batch).to(values.device)
     shape, none = (len(sizes), int(sizes.max())), values.new_zeros(())
     if isinstance(model, SparseGraphormer) and values.shape[:2] == (shape[0], 1 + shape[1]):
@@ -191,5 +192,5 @@ def _by_node(model: nn.Module, values: Tensor, count: int, batch: Tensor | None,
             f"at={at!r} has shape {tuple(values.shape)} for {count} node(s) in {shape[0]} graph(s): it must have a row "
             f"for each node, or {shape[1]} for each graph."
         )
-    there = torch.arange(shape[1], device=values.device) < sizes[:, None]
-    return values.flatten(2).sum(2)[there], virtual
+    real = torch.arange(shape[1], device=values.device) < sizes[:, None]
+    return values.flatten(2).sum(2)[real], virtual

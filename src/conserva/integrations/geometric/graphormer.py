@@ -1,4 +1,4 @@
-"""Graphormer under the contract of PyTorch Geometric: nodes and edges in lists, several graphs in one."""
+"""Graphormer with inputs of PyTorch Geometric: nodes and edges of several graphs, concatenated."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from ...models.graphormer import Graphormer
 class SparseGraphormer(nn.Module):
     """A `conserva.models.graphormer.Graphormer` that is called as `model(x, edge_index, batch=..., edge_attr=...)`.
 
-    Degrees, distances and the edges along shortest paths are found from the edges, once for each graph: those of the
-    last graphs are remembered.
+    Degrees, distances and the edges along shortest paths are computed from the edges, and cached for recent graphs.
     """
 
     virtual_name = "graphormer.tokens.virtual"
@@ -47,14 +46,14 @@ class SparseGraphormer(nn.Module):
         x
             Nodes x features: ids, or numbers.
         edge_index
-            Where each edge starts and ends, 2 x edges, with every edge in both directions.
+            Source and target of each edge, 2 x edges, with both directions of every edge.
         batch
-            The graph of each node, in order; one graph without it.
+            The index of each node's graph, in ascending order; by default there is one graph.
         edge_attr
-            The id of each edge, from 1, if the model has edges with ids.
+            The type of each edge, from 1, if the model uses edge types.
         kept
-            True for each node that is there; all are without it. The others are as good as deleted, and the rest keeps
-            its degrees, distances and paths.
+            A boolean for each node, by default true. Other nodes are masked, and have no effect; the rest keep their
+            degrees, distances and paths.
         """
         sizes = sizes_of(len(x), batch)
         config = self.graphormer.config
@@ -66,33 +65,33 @@ class SparseGraphormer(nn.Module):
         limits = (config.max_distance, config.max_hops)
         ids = edge_attr if config.edge_values is not None else None
         graphs = _graphs(sizes.tolist(), edge_index, ids)
-        found = padded(graphs, [_structure(len(one), *_key(one), *limits) for one in graphs])
-        inputs = {name: value.to(x.device) for name, value in found.items() if name != "nodes"}
-        nodes, there = to_dense_batch(x, batch)
+        tensors = padded(graphs, [_structure(len(graph), *_key(graph), *limits) for graph in graphs])
+        inputs = {name: value.to(x.device) for name, value in tensors.items() if name != "nodes"}
+        nodes, real = to_dense_batch(x, batch)
         if kept is not None:
             if kept.dtype != torch.bool or kept.shape != (len(x),):
                 raise Error(f"kept is {tuple(kept.shape)} in {kept.dtype}: give {len(x)} booleans, one for each node.")
-            inputs["attention_mask"][:, 1:][there] = kept
+            inputs["attention_mask"][:, 1:][real] = kept
         logits: Tensor = self.graphormer(nodes=nodes, **inputs).logits
         return logits
 
 
 def sizes_of(count: int, batch: Tensor | None) -> Tensor:
-    """Return how many nodes each graph has."""
+    """Return the number of nodes of each graph."""
     if batch is None:
         return torch.tensor([count])
     if batch.shape != (count,) or batch.is_floating_point():
         raise Error(f"batch is {tuple(batch.shape)} in {batch.dtype}: give {count} integers, the graph of each node.")
     if bool((batch[1:] < batch[:-1]).any()):
-        raise Error("batch is not in order: the nodes of a graph must lie one after the other.")
+        raise Error("batch is not in ascending order: the nodes of each graph must be consecutive.")
     sizes = torch.bincount(batch)
     if not bool(sizes.all()):
-        raise Error(f"batch leaves graph {int((sizes == 0).nonzero()[0])} without a node: a graph has one at least.")
+        raise Error(f"batch has no node of graph {int((sizes == 0).nonzero()[0])}: a graph has at least one.")
     return sizes
 
 
 def _graphs(sizes: Sequence[int], edge_index: Tensor, ids: Tensor | None) -> list[Graph]:
-    """Return the structure of each graph as a graph without features."""
+    """Return the edges of each graph, as a graph without features."""
     edges, ends = edge_index.detach().cpu().numpy(), np.cumsum(sizes)
     if edges.ndim != 2 or edges.shape[0] != 2 or (edges.size and not 0 <= edges.min() <= edges.max() < ends[-1]):
         raise Error(f"edge_index has shape {edges.shape}: give 2 x edges, between the nodes 0 to {ends[-1] - 1}.")
@@ -104,8 +103,8 @@ def _graphs(sizes: Sequence[int], edge_index: Tensor, ids: Tensor | None) -> lis
     graphs = []
     for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
         mine = owner[0] == number
-        its = None if numbers is None else numbers[mine]
-        graphs.append(Graph(np.zeros((size, 1), np.int64), edges[:, mine] - (end - size), its))
+        own_ids = None if numbers is None else numbers[mine]
+        graphs.append(Graph(np.zeros((size, 1), np.int64), edges[:, mine] - (end - size), own_ids))
     return graphs
 
 

@@ -1,4 +1,4 @@
-"""What is explained of a graph model's output: one number, the sum of its scores for the targets."""
+"""The explained output of a graph model: the sum of its logits for the targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROBABLE = ("softmax", "log_softmax", "sigmoid")
 
 
 def explained_number(output: Any, target: Tensor, index: Any, mode: str) -> Tensor:
-    """Return the sum of the explained scores; `index` picks outputs, and their targets, as PyTorch Geometric has it."""
+    """Return the sum of the explained logits; `index` selects outputs and their targets, as in PyTorch Geometric."""
     if not isinstance(output, Tensor) or output.dim() not in (1, 2):
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise Error(f"The model returned {what}: it must return scores, outputs x classes, or one for each output.")
@@ -27,8 +27,8 @@ def explained_number(output: Any, target: Tensor, index: Any, mode: str) -> Tens
         return scores.gather(1, classes.to(scores.device)).sum().reshape(1)
     if scores.dim() == 2 and scores.shape[1] != 1:
         raise Error(
-            f"The model returned {tuple(output.shape)}, {scores.shape[1]} numbers for each output, where mode={mode!r} "
-            "has one: explain a model that returns the one that is meant."
+            f"The model returned {tuple(output.shape)}, {scores.shape[1]} numbers for each output, but mode={mode!r} "
+            "needs one: give a model that returns one."
         )
     if mode == "binary_classification":
         sign = 2 * _classes(target, len(output), 2)[picked].reshape(-1) - 1
@@ -37,10 +37,10 @@ def explained_number(output: Any, target: Tensor, index: Any, mode: str) -> Tens
 
 
 def _classes(target: Tensor, outputs: int, count: int) -> Tensor:
-    """Return the class of each output, checked."""
+    """Return the class of each output; raise an `Error` if the targets are not valid."""
     classes = target.reshape(-1)
     if classes.is_floating_point():
-        raise Error(f"target is {classes.dtype}: it holds classes, in torch.long.")
+        raise Error(f"target is {classes.dtype}: give class indices, as torch.long.")
     if len(classes) != outputs:
         raise Error(f"target has {len(classes)} entries for {outputs} output(s): give the class of each.")
     if not 0 <= int(classes.min()) <= int(classes.max()) < count:
@@ -49,22 +49,22 @@ def _classes(target: Tensor, outputs: int, count: int) -> Tensor:
 
 
 def raw_scores(run: Callable[[], Any], return_type: str) -> Tensor:
-    """Return the scores that a model made probabilities of in its last step."""
+    """Return the logits that a model converts to probabilities in its last call."""
     with _Watch() as watch:
         output = run()
     if isinstance(output, Tensor) and watch.last is not None:
         scores, made = watch.last
-        # The same numbers, perhaps in another shape.
+        # The output is the same memory, possibly in another shape.
         if output.data_ptr() == made.data_ptr() and output.numel() == made.numel():
             return scores.reshape(output.shape)
     raise Error(
-        f"return_type={return_type!r}, but what the model returns does not come straight out of a "
-        f"{' or '.join(_PROBABLE)}: with return_type='raw' the returned numbers themselves are explained."
+        f"return_type={return_type!r}, but the model's output is not the direct result of a "
+        f"{' or '.join(_PROBABLE)}: use return_type='raw' to explain the returned numbers."
     )
 
 
 class _Watch(TorchFunctionMode):
-    """What went into the last call that makes probabilities, and what came out."""
+    """Records the input and output of the last softmax, log_softmax or sigmoid."""
 
     def __init__(self) -> None:
         super().__init__()

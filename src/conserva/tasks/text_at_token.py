@@ -1,4 +1,4 @@
-"""Texts that are read at one of their tokens: at the word that is asked about, or where one is missing."""
+"""Text models with an output at every token, explained at one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import Error
 from .encoded_text import EncodedText
 from .masking import TextRows
-from .reading import Answer, Reading, each_at_its_place
+from .reading import Answer, Reading, at_positions
 from .text import Text
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EncodedAtPlace(EncodedText):
-    """A text as the model sees it, and the token at which it is read."""
+class EncodedAtToken(EncodedText):
+    """A tokenized text and the position whose output is explained."""
 
     read: int = field(kw_only=True)
 
@@ -36,35 +36,35 @@ class EncodedAtPlace(EncodedText):
 
 
 @dataclass(frozen=True)
-class RowsAtPlace(TextRows):
-    """A text with other tokens taken away in each row, and the token at which each row is read."""
+class RowsAtToken(TextRows):
+    """A text with different tokens removed in each row, and the position whose output is explained."""
 
     read: np.ndarray
 
-    def __getitem__(self, rows: slice | np.ndarray) -> RowsAtPlace:
-        return RowsAtPlace(self.ids[rows], self.attention[rows], self.read[rows])
+    def __getitem__(self, rows: slice | np.ndarray) -> RowsAtToken:
+        return RowsAtToken(self.ids[rows], self.attention[rows], self.read[rows])
 
     def keys(self) -> np.ndarray:
-        """Return ids, attention and the token that is read: equal texts that are read elsewhere are others."""
+        """Return the bytes of ids, attention mask and position of each row."""
         return np.concatenate([super().keys(), self.read[:, None].view(np.uint8)], axis=1)
 
 
-class AtPlace(Reading):
-    """A network that scores classes at every token, read at one token of each sample."""
+class AtToken(Reading):
+    """A network with logits at every token, as a classifier at one position of each sample."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, read: Tensor, **asked: Any) -> Answer:
-        """Return the scores of each sample at its own token."""
-        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **asked)
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, read: Tensor, **inputs: Any) -> Answer:
+        """Return the logits of each sample at its position `read`."""
+        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         scores = getattr(output, "logits", None)
         if not isinstance(scores, Tensor) or scores.dim() != 3:
-            raise Error(f"{type(self.network).__name__} gives no scores at every token: load it with the head for it.")
-        return self.answer(each_at_its_place(scores, read), output)
+            raise Error(f"{type(self.network).__name__} returns no logits at every token: load it with such a head.")
+        return self.answer(at_positions(scores, read), output)
 
 
-class TextAtPlace(Text):
-    """A model and its tokenizer, asked about one token of a text: `encode_all` says which."""
+class TextAtToken(Text):
+    """Base class of tasks that explain the output at one token of a text, which `encode_all` chooses."""
 
-    model: AtPlace
+    model: AtToken
     takes_pairs = takes_ordinal = False
 
     def __init__(
@@ -76,17 +76,17 @@ class TextAtPlace(Text):
         head: str | None = None,
     ) -> None:
         super().__init__(model, tokenizer, name, head=head)
-        self.model = AtPlace(model)
+        self.model = AtToken(model)
 
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
-        """Put texts side by side, padded on the right to the longest, each with the token at which it is read."""
+        """Return a batch, padded on the right to the longest text, with the position of each text."""
         inputs = super().batch(encoded)
-        read = torch.tensor([one.read for one in encoded])
+        read = torch.tensor([text.read for text in encoded])
         return {**inputs, "read": read.to(inputs["input_ids"].device, non_blocking=True)}
 
-    def masked(self, encoded: Any, kept: np.ndarray, mask: str) -> RowsAtPlace:
+    def masked(self, encoded: Any, kept: np.ndarray, mask: str) -> RowsAtToken:
         rows = super().masked(encoded, kept, mask)
-        return RowsAtPlace(rows.ids, rows.attention, np.full(len(rows), encoded.read))
+        return RowsAtToken(rows.ids, rows.attention, np.full(len(rows), encoded.read))
 
     def stack(self, parts: Sequence[Any]) -> dict[str, Tensor]:
         inputs = super().stack(parts)
