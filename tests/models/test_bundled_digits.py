@@ -129,7 +129,9 @@ def test_its_files_are_small_and_packed() -> None:
     files = list(FOLDER.iterdir())
     assert {path.name for path in files} == names
     assert sum(path.stat().st_size for path in files) < 1_000_000
-    (listed,) = re.findall(r"^conserva = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    (listed,) = re.findall(
+        r"^conserva = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S
+    )
     packed = {path for pattern in re.findall(r'"(.*?)"', listed) for path in (ROOT / "src" / "conserva").glob(pattern)}
     assert set(files) <= packed
 

@@ -227,7 +227,9 @@ def test_both_models_are_small() -> None:
 
 
 def test_the_package_has_their_files() -> None:
-    ((listed,),) = [re.findall(r"^conserva = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)]
+    ((listed,),) = [
+        re.findall(r"^conserva = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S)
+    ]
     patterns = re.findall(r'"(.*?)"', listed)
     packed = {path for pattern in patterns for path in (ROOT / "src" / "conserva").glob(pattern)}
     assert {path for name in INPUTS for path in (MODELS / name).iterdir()} <= packed
