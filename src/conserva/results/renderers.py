@@ -32,6 +32,9 @@ class ListRenderer(Renderer):
         return [result]
 
 
+TEXT_FORMATS = {".html": "page"}
+"""Ending of a file -> the renderer, below, whose text is saved in it. Pictures are saved by the renderer "picture"."""
+
 FRAMED = Renderer("rendering:framed")
 """Puts a page into a frame, for notebooks."""
 

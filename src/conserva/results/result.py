@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from .renderers import FRAMED, RENDERERS, Renderer
+from .renderers import FRAMED, RENDERERS, TEXT_FORMATS, Renderer
 from .saving import loaded, saved
 from .schema import read, written
 
@@ -57,8 +58,12 @@ class Result(Stored):
             The ending chooses the format: .json, which `load` reads; .html, a page; or .png, .svg and .pdf, a picture,
             for all results but generations.
         """
-        texts = {".json": lambda: self.to_json() + "\n", ".html": lambda: str(self._renderers["page"](self))}
-        picture = self._renderers.get("picture")
+        renderers = self._renderers
+        texts: dict[str, Callable[[], str]] = {".json": lambda: self.to_json() + "\n"}
+        for ending, name in TEXT_FORMATS.items():
+            if name in renderers:
+                texts[ending] = partial(renderers[name], self)
+        picture = renderers.get("picture")
         return saved(path, texts, picture and (lambda half: picture(self, half)))
 
     def show(self) -> None:
