@@ -22,7 +22,7 @@ USED = (
     "paper.experiments.text",
     "views.terminal",
     "views.explanation_page",
-    "views.figure",
+    "views.explanation_figure",
 )
 """Modules of the package that commands import when they need them."""
 

@@ -11,7 +11,7 @@ from conserva.paper.experiments.graph_plan import GRAPH_OURS
 from conserva.paper.experiments.graph_result import GraphResult
 from conserva.paper.experiments.published import published
 from conserva.paper.views.graph_discussion import graph_discussion
-from conserva.views.table import _bare, short
+from conserva.views.evaluation_terminal import _bare, short
 from made_up_graphs import AUAC, BOTH, PAPER, moved, result, with_mean
 
 

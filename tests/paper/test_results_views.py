@@ -18,7 +18,7 @@ from conserva.paper.views import panels, results
 from conserva.paper.views.discussion import discussion
 from conserva.paper.views.results_page import QUICK, page
 from conserva.views import curves
-from conserva.views.table import _bare, interval, short
+from conserva.views.evaluation_terminal import _bare, interval, short
 from made_up_experiments import EXACT, PAPER, TITLES, result
 from markdown_tables import plain, row_in, section, tables
 

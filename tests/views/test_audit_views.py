@@ -11,7 +11,7 @@ from rich.console import Console
 
 import conserva
 from conserva.auditing.result import Audit, Norm, layer_of
-from conserva.views import audit as terminal
+from conserva.views import audit_terminal as terminal
 from conserva.views import waterfall
 from conserva.views.audit_page import page as report
 from conserva.views.audit_wording import summary

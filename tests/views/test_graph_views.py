@@ -21,7 +21,7 @@ from conserva.paper.views.graph_discussion import graph_discussion
 from conserva.paper.views.graphs_page import page
 from conserva.paper.views.results_page import QUICK
 from conserva.views import curves
-from conserva.views.table import _bare, interval, short
+from conserva.views.evaluation_terminal import _bare, interval, short
 from made_up_graphs import BOTH, COLUMNS, MASKS, PAPER, TITLES, result, title
 from markdown_tables import plain, row_in, section, tables
 

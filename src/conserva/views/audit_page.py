@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .._util.text import displayed
 from ..auditing.result import Audit
-from .audit import (
+from .audit_terminal import (
     BROKEN,
     NUMBERS,
     agrees,
@@ -29,8 +29,8 @@ from .audit import (
 )
 from .audit_wording import MEANINGS, summary
 from .components import Cell, Figure, Row, Table, bar_of
+from .evaluation_terminal import said
 from .rendering import render
-from .table import said
 from .waterfall import norm_caption, norm_svg, scatter_caption, scatter_svg, waterfall_caption, waterfall_svg
 from .wording import number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..auditing.result import Audit
-from .audit import agrees, closes, kinds, named, samples, share, some, untraced
+from .audit_terminal import agrees, closes, kinds, named, samples, share, some, untraced
 from .wording import number
 
 MEANINGS = {

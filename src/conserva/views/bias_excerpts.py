@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .._util.text import printable
 from ..bias_study.result import BiasStudy, Mention
-from .audit import middle
+from .audit_terminal import middle
 
 EACH, ROOM = 2, 220
 """Sentences of one word that a ranking shows, and characters of a sentence that are shown."""

@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from ..bias_study.result import BiasStudy, Group
 from .bias_wording import classes, counted, gated, headline
-from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, hexadecimal
 from .curves import INK, NOTE, PAGE_COLOURS, _caption, _dress, _figure
+from .evaluation_terminal import interval
+from .matplotlib_figures import drawing, save_figure
 from .svg import embedded
-from .table import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,8 @@ from .bias_wording import (
     swap_cells,
 )
 from .components import Cell, Figure, Row, Table
+from .evaluation_terminal import said
 from .rendering import render
-from .table import said
 
 ENDS, FLAGGED, QUOTED = 10, 30, 10
 """Words at each end of the ranking and words flagged that are always seen, and sentences at each end."""

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from ..bias_study.result import BiasStudy, Difference, Entity, Naive
-from .audit import _grid, _title
+from .audit_terminal import _grid, _title
 from .bias_excerpts import Excerpt, extremes
 from .bias_wording import (
     NAMED,
@@ -35,9 +35,9 @@ from .bias_wording import (
     typical,
     verdict,
 )
-from .blocks import has_shades, sign
 from .colours import hexadecimal, ink, shade
-from .table import Column, short
+from .evaluation_terminal import Column, short
+from .terminal_pictures import has_shades, sign
 from .wording import number
 
 SHOWN, QUOTED = 6, 3

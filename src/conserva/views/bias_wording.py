@@ -9,7 +9,7 @@ from statistics import fmean, median
 from .._util.text import displayed
 from ..bias_study.result import BiasStudy, Difference, Entity, Swap
 from ..evaluation.result import Interval
-from .table import interval, short
+from .evaluation_terminal import interval, short
 from .wording import number
 
 EFFECTS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))

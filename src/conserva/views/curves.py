@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from .._util.text import displayed
 from ..evaluation.result import HIGHER_IS_BETTER, Evaluation, MethodResult
-from .canvas import drawing, new_figure, save_figure
+from .evaluation_terminal import TITLES, headline, is_random, protocol_line, short
+from .matplotlib_figures import drawing, new_figure, save_figure
 from .svg import embedded
-from .table import TITLES, headline, is_random, protocol_line, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

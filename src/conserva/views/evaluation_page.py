@@ -8,9 +8,7 @@ from .._util.text import displayed
 from ..evaluation.result import METRICS, Evaluation, MethodResult
 from .components import Cell, Figure, Row, Table, plain
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
-from .evaluation_wording import difference, is_level, meanings, summary
-from .rendering import render
-from .table import (
+from .evaluation_terminal import (
     SETTINGS,
     best,
     heading,
@@ -23,6 +21,8 @@ from .table import (
     setting,
     short,
 )
+from .evaluation_wording import difference, is_level, meanings, summary
+from .rendering import render
 
 WORDS = {"special": "special tokens go too", "eraser_percent": "percent of features, comprehensiveness and sufficiency"}
 """What settings are called on the page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..evaluation.result import Evaluation, Interval, MethodResult
-from .table import is_random, ranked, short
+from .evaluation_terminal import is_random, ranked, short
 
 MEANINGS = {
     "AUAC": "Area under the activation curve. Features are shown to the model, the highest scores first. The number is "

@@ -11,7 +11,7 @@ from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
 from .components import bar_of
-from .nodes import called, counted, strongest, virtual_node
+from .picture_nodes import called, counted, strongest, virtual_node
 from .pictures import svg
 from .rendering import render_parts
 from .wording import caption, ledger_line, sink_line

@@ -12,8 +12,8 @@ from rich.text import Text as Line
 from .._util.text import displayed
 from ..errors import Error
 from ..results.generation import Generation
-from .blocks import scored
 from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
+from .terminal_pictures import scored
 from .wording import number
 
 SPACE, LINES = "  ", 2

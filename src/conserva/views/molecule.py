@@ -17,8 +17,8 @@ from ..datasets.molecules import parsed
 from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
-from .nodes import in_picture, label, node_scores, tooltip
-from .shapes import Drawing, Placed, Shape, circle, extent, svg
+from .picture_nodes import in_picture, label, node_scores, tooltip
+from .vector_drawing import Drawing, Placed, Shape, circle, extent, svg
 
 SIZE, MARGIN = (420, 300), 10
 SCALE = 26

@@ -13,11 +13,11 @@ from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .molecule import molecule_drawing
-from .nodes import kind_of, label, virtual_node
-from .overlay import overlay_drawing
-from .shapes import NOTE, Drawing, Placed, Shape, Words, rectangle
-from .shapes import svg as drawn
+from .patch_overlay import overlay_drawing
+from .picture_nodes import kind_of, label, virtual_node
 from .superpixels import superpixels_drawing
+from .vector_drawing import NOTE, Drawing, Placed, Shape, Words, rectangle
+from .vector_drawing import svg as drawn
 from .wording import caption, ledger_line, number, outcome, scale_line
 
 KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {

@@ -13,8 +13,8 @@ from .._util.text import displayed
 from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
-from .nodes import in_picture, label, node_scores, tooltip
-from .shapes import Drawing, Placed, Shape, rectangle, svg
+from .picture_nodes import in_picture, label, node_scores, tooltip
+from .vector_drawing import Drawing, Placed, Shape, rectangle, svg
 
 SIZE, MARGIN = 300, 10
 MIDDLE = 128

@@ -12,9 +12,9 @@ from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
-from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
-from .nodes import called, virtual_node
+from .picture_nodes import called, virtual_node
+from .terminal_pictures import has_shades, picture, scored, sign, summary
 from .wording import caption, ledger_line, number, scale_line, sink_line
 
 BAR = 36

@@ -11,11 +11,11 @@ from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..results.trace import Trace
-from .blocks import has_shades, sign
-from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, LIGHT, hexadecimal, shade
 from .curves import INK, NOTE, _figure
+from .matplotlib_figures import drawing, save_figure
 from .terminal import ledger_bar
+from .terminal_pictures import has_shades, sign
 from .trace_wording import headline, reading, scale_of
 from .wording import ledger_line, number, scale_line
 

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from .._util.text import displayed
 from ..auditing.result import Audit, Norm
 from ..errors import Error
-from .audit import named, samples, some, subject, untraced
-from .canvas import drawing, save_figure
+from .audit_terminal import named, samples, some, subject, untraced
 from .colours import AGAINST, FOR, LEDGER, hexadecimal
 from .curves import INK, NOTE, OLIVE, PAGE_COLOURS, POINTS, SOLID, STYLES, _caption, _dress, _figure
+from .matplotlib_figures import drawing, save_figure
 from .svg import embedded
 from .wording import number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...evaluation.result import Conservation
-from ...views.table import _bare, short
+from ...views.evaluation_terminal import _bare, short
 from ..experiments.findings import Range, advantage, best_of, range_of, row_of, verdict
 from ..experiments.plan import AH, EXACT, GI, LN, OURS, ROWS, TITLE_OF
 from ..experiments.published import published, published_accuracy

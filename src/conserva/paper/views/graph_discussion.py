@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from ...evaluation.result import HIGHER_IS_BETTER
+from ...views.evaluation_terminal import TITLES, _bare, interval, short
 from ...views.markdown import listed
-from ...views.table import TITLES, _bare, interval, short
 from ..experiments.findings import means_of, rank_correlation, row_of
 from ..experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
 from ..experiments.graph_result import BooksOfRules, GraphResult

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..._util.text import printable
 from ...evaluation.result import HIGHER_IS_BETTER
+from ...views.evaluation_terminal import TITLES, heading, said
 from ...views.markdown import escaped, file_name, listed, picture, stacked, table
-from ...views.table import TITLES, heading, said
 from ..experiments.findings import behind, published_share, row_of, share_of_random, spread
 from ..experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
 from ..experiments.graph_result import GraphResult

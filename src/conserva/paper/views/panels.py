@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..._util.text import displayed
 from ...evaluation.result import Evaluation, MethodResult
-from ...views.canvas import drawing, save_figure
 from ...views.curves import INK, NOTE, PANELS, POINTS, _caption, _dress, _figure, _lines, _plot, _points
-from ...views.table import protocol_line
+from ...views.evaluation_terminal import protocol_line
+from ...views.matplotlib_figures import drawing, save_figure
 from ..experiments.findings import row_of
 from ..experiments.plan import EXACT, GI, OURS, ROWS, Row
 from ..experiments.result import TextResult

@@ -13,9 +13,9 @@ from rich.text import Text as Line
 from ..._util.files import write_text
 from ..._util.text import displayed
 from ...results.saving import drawn
+from ...views.evaluation_terminal import TITLES, Column, _bare, _blocks, _table, heading, protocol_line, short
+from ...views.explanation_figure import draw
 from ...views.explanation_page import page as sentences_page
-from ...views.figure import draw
-from ...views.table import TITLES, Column, _bare, _blocks, _table, heading, protocol_line, short
 from ..experiments.findings import row_of, verdict
 from ..experiments.plan import OURS, ROWS
 from ..experiments.published import published_accuracy

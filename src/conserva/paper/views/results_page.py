@@ -7,8 +7,8 @@ from typing import Any
 
 from ..._util.text import printable
 from ...evaluation.result import HIGHER_IS_BETTER, Interval
+from ...views.evaluation_terminal import TITLES, _bare, heading, interval, said, short
 from ...views.markdown import escaped, file_name, listed, picture, stacked, table
-from ...views.table import TITLES, _bare, heading, interval, said, short
 from ..experiments.findings import (
     Verdict,
     advantage,

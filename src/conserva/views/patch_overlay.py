@@ -11,8 +11,8 @@ from .._util.pictures import decoded_png
 from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import AGAINST, FOR, RGB, hexadecimal
-from .nodes import in_picture, node_scores, tooltip
-from .shapes import Drawing, Placed, Raster, Shape, rectangle
+from .picture_nodes import in_picture, node_scores, tooltip
+from .vector_drawing import Drawing, Placed, Raster, Shape, rectangle
 
 if TYPE_CHECKING:
     from PIL.Image import Image

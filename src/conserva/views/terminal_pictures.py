@@ -13,8 +13,8 @@ from rich.text import Text as Line
 
 from ..results.explanation import Explanation
 from .colours import RGB, hexadecimal, ink, shade
-from .nodes import counted, in_picture, kind_of, node_scores, strongest, virtual_node
-from .overlay import decoded, grey, grid_of, seen_through
+from .patch_overlay import decoded, grey, grid_of, seen_through
+from .picture_nodes import counted, in_picture, kind_of, node_scores, strongest, virtual_node
 from .wording import number
 
 if TYPE_CHECKING:

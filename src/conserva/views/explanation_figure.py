@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
-from .canvas import drawing, new_figure, save_figure
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .matplotlib_figures import drawing, new_figure, save_figure
 from .pictures import card, card_svg, gallery, gallery_drawing
-from .shapes import UNITS_PER_INCH, Drawing, paint
+from .vector_drawing import UNITS_PER_INCH, Drawing, paint
 from .wording import caption, number, scale_line
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ..engine.coverage import Meeting
 from ..engine.ledger import ENTRIES
 from ..errors import Error
 from .colours import LEDGER
-from .table import GUTTER, Column, _blocks
+from .evaluation_terminal import GUTTER, Column, _blocks
 from .terminal import BAR
 from .wording import number
 
