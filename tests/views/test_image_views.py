@@ -75,7 +75,7 @@ def test_page_needs_nothing_from_outside() -> None:
     assert "img-src data:" in text
     assert not re.search(r"https?://|<b>|<s>|<script", text)
     assert [one for one in re.findall(r'href="([^"]{5})', text) if one != "data:"] == []
-    assert "point at a patch for its number" in text
+    assert "point at a patch for its score" in text
     assert "6 patches, the largest scores first" in text
     assert "-1.000<span" in text  # the scale's ends
     assert len(re.findall("data-score=", text)) == 6
@@ -128,7 +128,7 @@ def test_terminal_has_the_image_and_its_colours_as_half_blocks() -> None:
     assert len(drawn) == ROWS * 16 // 2  # 48 blocks for three patches, two rows of pixels in each line
     assert {line.count("▀") for line in drawn} == {96}
     assert {line.count("▀") for line in map(_plain, printed(explained(), width=70).splitlines()) if "▀" in line} == {48}
-    assert any("colours from -1.000 (blue, against) to +1.000 (red, for)" in line for line in plain)
+    assert any("colours from -1.000 (blue, against the target) to +1.000 (red, for it)" in line for line in plain)
     assert any("6 patches, the largest scores:" in line for line in plain)
     narrow = [line for line in map(_plain, printed(explained(), width=20).splitlines()) if "▀" in line]
     assert {line.count("▀") for line in narrow} == {18}
@@ -139,8 +139,8 @@ def _plain(line: str) -> str:
 
 
 def test_terminal_mixes_colour_and_ground_as_a_page_does() -> None:
-    assert patch_overlay.seen_through((200, 200, 200), 0.0, 1.0) == (200, 200, 200)
-    mixed = patch_overlay.seen_through((200, 200, 200), -2.0, 2.0)
+    assert patch_overlay.blended((200, 200, 200), 0.0, 1.0) == (200, 200, 200)
+    mixed = patch_overlay.blended((200, 200, 200), -2.0, 2.0)
     assert mixed == tuple(round(200 + (end - 200) * patch_overlay.DENSEST) for end in AGAINST)
     console = Console(file=io.StringIO(), width=110, color_system="truecolor", force_terminal=True)
     console.print(terminal_pictures.patches(explained(), 1.0, 110))
@@ -151,7 +151,7 @@ def test_terminal_mixes_colour_and_ground_as_a_page_does() -> None:
     assert upper[0][0] < 20  # the image itself: dark at its left
     ground = patch_overlay.grey(Pictures.fromarray(dark_to_light())).convert("RGB").resize((48, 32)).getpixel((47, 0))
     assert upper[-1] == ground  # r1c3 has the score 0
-    assert lower[-1] == patch_overlay.seen_through(ground, 1.0, 1.0)  # and r2c3 the largest
+    assert lower[-1] == patch_overlay.blended(ground, 1.0, 1.0)  # and r2c3 the largest
 
 
 def test_terminal_without_shades_lists_numbers() -> None:
@@ -179,11 +179,11 @@ def test_words_for_who_does_not_see_it() -> None:
 
 
 BAD = [
-    ({"grid": [3, 3]}, r"has 3 x 3 patches, the explanation scores for 6"),
+    ({"grid": [3, 3]}, r"has 3 x 3 patches, but the explanation has scores for 6"),
     ({"image": "no base64!"}, "'cat.png' holds no image: it must be a PNG in base64"),
     ({"image": base64.b64encode(b"no png").decode()}, "holds no image"),
     ({"image": None}, "holds no image"),
-    ({"kind": "film"}, "of the kind 'film': only 'molecule', 'superpixels', 'image' can be drawn"),
+    ({"kind": "film"}, "has the unknown kind 'film'; known kinds: 'molecule', 'superpixels', 'image'"),
 ]
 
 

@@ -65,7 +65,7 @@ def test_page_shows_the_picture_and_lists_its_nodes(one: Explanation) -> None:
         assert not re.search(r"https?://|<b>|<i>|<s>", text)
         assert 'role="img" aria-label="&lt;b&gt;' in text
     kind = "an atom" if one.picture["kind"] == "molecule" else "a superpixel"  # type: ignore[index]
-    assert f"point at {kind} for its number" in page([one])
+    assert f"point at {kind} for its score" in page([one])
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

@@ -298,7 +298,7 @@ def test_pictures_that_are_refused(one: Explanation, says: str) -> None:
 def test_drawings_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(conserva.Error, match="'molecule', not 'superpixels'"):
         superpixels_svg(molecule())
-    with pytest.raises(conserva.Error, match="apart"):
+    with pytest.raises(conserva.Error, match="in a separate call"):
         explanation_figure.draw([molecule(), replace(molecule(), picture=None)], tmp_path / "both.png")
     with pytest.raises(conserva.Error, match="no explanation"):
         pictures.gallery([])

@@ -1,4 +1,4 @@
-"""Graphs and images in the terminal: atoms within their SMILES, pixels as half-blocks, the largest scores as a list."""
+"""Graphs and images in the terminal: SMILES with coloured atoms, pixels as half blocks, a list of the top scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text as Line
 
 from ..results.explanation import Explanation
 from .colours import RGB, hexadecimal, ink, shade
-from .patch_overlay import decoded, grey, grid_of, seen_through
+from .patch_overlay import blended, decoded, grey, grid_of
 from .picture_nodes import counted, in_picture, kind_of, node_scores, strongest, virtual_node
 from .wording import number
 
@@ -21,73 +21,73 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FEW, LISTED = 3, 10
-"""How many nodes are listed where a terminal has shades, and where it has none."""
+"""Number of nodes listed in a terminal with at least 256 colours, and in one with fewer."""
 
 ACROSS = 48
-"""How many blocks across an image is drawn, or fewer: its patches are squares of them."""
+"""Maximum width of an image in character cells; every patch is a square of whole pixels."""
 
 WIDE = 80
-"""Narrower terminals have one score a line, where wide ones have a row."""
+"""Terminals narrower than this show one score per line instead of a row of scores."""
 
 _ATOM = re.compile(r"\[[^\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
 _GAP = "   "
 
 
 def has_shades(console: Console) -> bool:
-    """Say whether a terminal can show a score as a colour."""
+    """Return whether a terminal has enough colours to show a score as a shade."""
     return console.color_system in ("truecolor", "256")
 
 
 def sign(score: float) -> str:
-    """Return the colour of a score where there are no shades."""
+    """Return the colour name for the sign of a score, for terminals without shades."""
     return "red" if score > 0 else "blue" if score < 0 else ""
 
 
-def picture(one: Explanation, scale: float, console: Console) -> list[RenderableType]:
-    """Return a graph as a terminal can show it, its largest scores, and its virtual node in a line of its own."""
-    shown: RenderableType = Line(one.text)
-    top = strongest(one, FEW if has_shades(console) else LISTED)
-    if has_shades(console) and kind_of(one) == "molecule":
-        shown = molecule(one, scale)
-    elif has_shades(console) and kind_of(one) == "image":
-        shown = patches(one, scale, console.width)
+def picture(explanation: Explanation, scale: float, console: Console) -> list[RenderableType]:
+    """Return a graph or an image for the terminal, its largest scores, and the score of its virtual node."""
+    shown: RenderableType = Line(explanation.text)
+    top = strongest(explanation, FEW if has_shades(console) else LISTED)
+    if has_shades(console) and kind_of(explanation) == "molecule":
+        shown = molecule(explanation, scale)
+    elif has_shades(console) and kind_of(explanation) == "image":
+        shown = patches(explanation, scale, console.width)
     elif has_shades(console):
-        shown = superpixels(one, scale, console.width)
+        shown = superpixels(explanation, scale, console.width)
     table = Table.grid(padding=(0, 2))
-    for node, score in [*top, *virtual_node(one)]:
+    for node, score in [*top, *virtual_node(explanation)]:
         table.add_row(Line(node), scored("", score, scale, console))
-    return [shown, Line(f"{counted(one)}, the largest scores:", style="dim"), table]
+    return [shown, Line(f"{counted(explanation)}, the largest scores:", style="dim"), table]
 
 
 def scored(name: str, score: float, scale: float, console: Console) -> Line:
-    """Return a name with its score, on its colour where a terminal has shades."""
-    said = f"{name} {number(score)}".strip()
-    return _on_colour(said, score, scale) if has_shades(console) else Line(said, style=sign(score))
+    """Return a name and its score, coloured by the score."""
+    text = f"{name} {number(score)}".strip()
+    return _on_colour(text, score, scale) if has_shades(console) else Line(text, style=sign(score))
 
 
-def summary(one: Explanation, scale: float, console: Console) -> Line:
-    """Return the largest scores in a row, by the short names of the nodes."""
-    top = [scored(name, score, scale, console) for name, score in strongest(one, FEW, short=True)]
+def summary(explanation: Explanation, scale: float, console: Console) -> Line:
+    """Return the nodes with the largest scores, by their short names."""
+    top = [scored(name, score, scale, console) for name, score in strongest(explanation, FEW, short=True)]
     return Line("  " if console.width >= WIDE else "\n").join(top)
 
 
-def molecule(one: Explanation, scale: float) -> Line:
-    """Return the SMILES with its atoms on their colours; the atoms alone where it cannot be told which is which."""
-    scores = node_scores(one)
-    smiles = in_picture(one, "molecule", "smiles").strip()
+def molecule(explanation: Explanation, scale: float) -> Line:
+    """Return the SMILES with coloured atoms, or a list of atoms if its symbols do not match the atoms one to one."""
+    scores = node_scores(explanation)
+    smiles = in_picture(explanation, "molecule", "smiles").strip()
     line, end = Line(), 0
-    found = list(_ATOM.finditer(smiles))
-    if len(found) != len(scores):
-        found, smiles = [], ""
-        line = Line(" ").join(_on_colour(name, score, scale) for name, score in _atoms(one))
-    for atom, match in enumerate(found):
+    matches = list(_ATOM.finditer(smiles))
+    if len(matches) != len(scores):
+        matches, smiles = [], ""
+        line = Line(" ").join(_on_colour(name, score, scale) for name, score in _atoms(explanation))
+    for atom, match in enumerate(matches):
         line.append(smiles[end : match.start()]).append(_on_colour(match.group(), scores[atom], scale))
         end = match.end()
     return line.append(smiles[end:])
 
 
-def _atoms(one: Explanation) -> Iterator[tuple[str, float]]:
-    shown = one.visible()
+def _atoms(explanation: Explanation) -> Iterator[tuple[str, float]]:
+    shown = explanation.visible()
     return zip(shown.features, shown.scores, strict=True)
 
 
@@ -96,23 +96,23 @@ def _on_colour(text: str, score: float, scale: float) -> Line:
     return Line(text, style=f"{hexadecimal(ink(background))} on {hexadecimal(background)}")
 
 
-def superpixels(one: Explanation, scale: float, width: int) -> RenderableType:
-    """Return the image in grey, and beside it the colours of its superpixels: below it where there is no room."""
-    image, regions = (in_picture(one, "superpixels", name) for name in ("image", "regions"))
-    shades = {node: shade(score, scale) for node, score in node_scores(one).items()}
+def superpixels(explanation: Explanation, scale: float, width: int) -> RenderableType:
+    """Return the image in grey and its coloured superpixels, side by side if the terminal is wide enough."""
+    image, regions = (in_picture(explanation, "superpixels", name) for name in ("image", "regions"))
+    shades = {node: shade(score, scale) for node, score in node_scores(explanation).items()}
     grey = half_blocks([[(255 - value,) * 3 for value in row] for row in image])
     coloured = half_blocks([[shades[node] for node in row] for row in regions])
     return _beside(grey, coloured, len(image), width >= 2 * len(image[0]) + len(_GAP))
 
 
-def patches(one: Explanation, scale: float, width: int) -> RenderableType:
-    """Return the image, and beside it the same with the colours of its patches: below it where there is no room."""
-    (rows, columns), scores, image = grid_of(one), node_scores(one), decoded(one)
-    each = max(1, min(ACROSS, width) // columns)  # pixels of the terminal, so that patches end where blocks do
+def patches(explanation: Explanation, scale: float, width: int) -> RenderableType:
+    """Return the image and the image with coloured patches, side by side if the terminal is wide enough."""
+    (rows, columns), scores, image = grid_of(explanation), node_scores(explanation), decoded(explanation)
+    each = max(1, min(ACROSS, width) // columns)  # pixels per patch, a whole number: patches end at cell borders
     size = (columns * each, rows * each)
     plain, light = (_pixels(kind.resize(size)) for kind in (image, grey(image)))
     coloured = [
-        [seen_through(pixel, scores[y // each * columns + x // each], scale) for x, pixel in enumerate(row)]
+        [blended(pixel, scores[y // each * columns + x // each], scale) for x, pixel in enumerate(row)]
         for y, row in enumerate(light)
     ]
     return _beside(half_blocks(plain), half_blocks(coloured), size[1], width >= 2 * size[0] + len(_GAP))
@@ -123,7 +123,7 @@ def _pixels(image: Image) -> list[list[RGB]]:
 
 
 def _beside(left: Line, right: Line, rows: int, has_room: bool) -> RenderableType:
-    """Return two blocks of so many rows of pixels side by side, or one below the other."""
+    """Return two images of `rows` pixel rows each, side by side or one below the other."""
     table = Table.grid(padding=0)
     if has_room:
         table.add_row(left, Line("\n".join([_GAP] * ((rows + 1) // 2))), right)
@@ -134,7 +134,7 @@ def _beside(left: Line, right: Line, rows: int, has_room: bool) -> RenderableTyp
 
 
 def half_blocks(pixels: Sequence[Sequence[RGB]]) -> Line:
-    """Return two rows of pixels in each line: the upper half of a block, and its ground."""
+    """Return pixels as half blocks, two pixel rows per line: the upper one as foreground, the lower as background."""
     block = Line(no_wrap=True, overflow="crop")
     for top in range(0, len(pixels), 2):
         if top:

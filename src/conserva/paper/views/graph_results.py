@@ -13,7 +13,7 @@ from rich.text import Text as Line
 from ..._util.files import write_text
 from ..._util.text import displayed
 from ...results.saving import drawn
-from ...views.evaluation_terminal import TITLES, Column, _bare, _blocks, _table, heading, said, short
+from ...views.evaluation_terminal import TITLES, Column, _bare, _blocks, _table, heading, short, value_text
 from ...views.explanation_figure import draw
 from ...views.explanation_page import page as examples_page
 from ..experiments.findings import row_of
@@ -98,7 +98,7 @@ def _protocol(results: Sequence[GraphResult]) -> str:
     protocol = next(iter(results[0].evaluations.values())).protocol
     steps = [f"{name_of(one)} {samples_of(one):,} graphs, {steps_of(one)}" for one in results]
     return " · ".join(
-        [f"protocol {said(protocol.get('name'))}", f"target class {said(protocol.get('target'))}", *steps]
+        [f"protocol {value_text(protocol.get('name'))}", f"target class {value_text(protocol.get('target'))}", *steps]
     )
 
 

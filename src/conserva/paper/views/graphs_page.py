@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._util.text import printable
 from ...evaluation.result import HIGHER_IS_BETTER
-from ...views.evaluation_terminal import TITLES, heading, said
+from ...views.evaluation_terminal import TITLES, heading, value_text
 from ...views.markdown import escaped, file_name, listed, picture, stacked, table
 from ..experiments.findings import behind, published_share, row_of, share_of_random, spread
 from ..experiments.graph_plan import GRAPH_OURS, GRAPH_ROWS
@@ -74,10 +74,10 @@ def _start(results: Sequence[GraphResult]) -> str:
     parts = [
         f"> **{QUICK}**" if is_quick(results) else "",
         f"Graphormers of {layers} layers, trained for each dataset with {_seeds_of(seeds)}. Explained is the logit of "
-        f"the {said(protocol.get('target'))} class; scores are those of the nodes' tokens, what their features and "
-        f"degrees add up to. Then nodes come, the highest scores first, or go, the smallest |scores| first; the "
-        f"virtual node always stays (protocol `{said(protocol.get('name'))}`). In steps: {steps}. What it is to take a "
-        "node away is not said in the paper, so it is done in several ways:",
+        f"the {value_text(protocol.get('target'))} class; scores are those of the nodes' tokens, what their features "
+        f"and degrees add up to. Then nodes come, the highest scores first, or go, the smallest |scores| first; the "
+        f"virtual node always stays (protocol `{value_text(protocol.get('name'))}`). In steps: {steps}. What it is to "
+        "take a node away is not said in the paper, so it is done in several ways:",
         "\n".join(f"- `{mask}`: {MASKINGS.get(mask, '')}." for mask in masks),
         "AUAC is the area under the probability of the class as nodes come, AU-MSE the area under the squared change "
         f"of the logits as nodes go, both over the share of nodes from 0 to 1. Squared changes are summed over logits: "

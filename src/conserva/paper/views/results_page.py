@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._util.text import printable
 from ...evaluation.result import HIGHER_IS_BETTER, Interval
-from ...views.evaluation_terminal import TITLES, _bare, heading, interval, said, short
+from ...views.evaluation_terminal import TITLES, _bare, heading, interval, short, value_text
 from ...views.markdown import escaped, file_name, listed, picture, stacked, table
 from ..experiments.findings import (
     Verdict,
@@ -96,9 +96,9 @@ def _start(results: Sequence[TextResult]) -> str:
         f"> **{QUICK}**" if _quick(results) else "",
         f"Classifiers of three attention-only blocks on frozen embeddings of {base}{quirks}, trained for each dataset "
         f"with {_seeds_of(seeds)}. Explained is the logit of the "
-        f"{said(protocol.get('target'))} class; then tokens, {special}, are replaced by the token "
-        f"`{said(protocol.get('mask'))}` in {said(protocol.get('steps'))} steps (protocol "
-        f"`{said(protocol.get('name'))}`).",
+        f"{value_text(protocol.get('target'))} class; then tokens, {special}, are replaced by the token "
+        f"`{value_text(protocol.get('mask'))}` in {value_text(protocol.get('steps'))} steps (protocol "
+        f"`{value_text(protocol.get('name'))}`).",
         "Each sample's points are averaged over the classifiers. `[low, high]` is the 95 % interval of a mean, by "
         "bootstrap over samples, given these classifiers; how far the classifiers themselves lie apart is told "
         "[below](#classifiers-differ). Differences are taken on the same samples. "
