@@ -99,12 +99,12 @@ def histograms_caption(study: BiasStudy) -> str:
 
 
 def _histograms(study: BiasStudy) -> Figure:
-    shared = bins([one.relevance for one in study.mentions])
+    shared = bins([mention.relevance for mention in study.mentions])
     groups = study.groups
     figure = _figure(8.6, 1.35 * max(1, len(groups)) + 0.55)
     panels = figure.subplots(max(1, len(groups)), 1, squeeze=False, sharex=True, sharey=True).ravel()
     relevance = {
-        one.name: [mention.relevance for mention in study.mentions if mention.group == one.name] for one in groups
+        group.name: [mention.relevance for mention in study.mentions if mention.group == group.name] for group in groups
     }
     highest = max((share for values in relevance.values() for share in shared.shares(values)), default=1.0) or 1.0
     for axes, group in zip(panels, groups, strict=False):

@@ -77,7 +77,7 @@ def _start(study: BiasStudy) -> str:
     return (
         f"This study searched {corpus} for words of {counted(len(study.groups), 'group')}: {listed(groups)}. The "
         f"relevance of a mention is its contribution to the output of {study.model}, in logits. Above 0 it speaks for "
-        f"{first}, below 0 for {second}. For comparison: the median of |{study.target}| over the texts is "
+        f"{first}, below 0 for {second}. For comparison: the median of |{study.target}| over texts with a mention is "
         f"{short(typical(study))} logits."
         if groups
         else f"No word of a group occurs in {corpus}."
@@ -116,8 +116,7 @@ def _briefly(study: BiasStudy, difference: Difference) -> str:
     turned = oriented(difference)
     return (
         f"words of “{turned.a}” speak more for {classes(study)[0]} than words of “{turned.b}”, by "
-        f"{from_to(turned.difference)}, "
-        f"a {size(turned.effect)} effect, with {percent(turned.corrected, 3)} after correction"
+        f"{from_to(turned.difference)}, a {size(turned.effect)} effect (corrected p: {percent(turned.corrected, 3)})"
     )
 
 
@@ -194,7 +193,7 @@ def _swapped(study: BiasStudy) -> str:
     warning = (
         " A difference between groups can come from the sentences in which they occur: any word has more relevance "
         "where the model is undecided. The words themselves are the cause only if replacing them changes the answer."
-        if any(swap.flagged for swap in study.differences)
+        if any(difference.flagged for difference in study.differences)
         else ""
     )
     if not study.swaps:
@@ -239,12 +238,12 @@ def _confounded(study: BiasStudy, most: Naive, least: Naive) -> str:
     if most.labelled is None or least.labelled is None:
         return "The texts have no labels, so a count cannot tell whether the texts differ or the model is biased."
     labels = f"{percent(most.labelled)} against {percent(least.labelled)}"
-    apart, predicted = most.labelled - least.labelled, most.predicted - least.predicted
+    labelled, predicted = most.labelled - least.labelled, most.predicted - least.predicted
     if min(most.p, least.p) >= study.level:
         return f"{percent(most.labelled)} and {percent(least.labelled)} of the texts have that label."
-    if apart <= 0:
+    if labelled <= 0:
         return f"The texts' own labels do not differ in this direction ({labels})."
-    if apart < predicted / 2:
+    if labelled < predicted / 2:
         return (
             f"The texts' own labels differ in this direction too, but less ({labels}): they account for a part of it."
         )

@@ -50,8 +50,8 @@ def displayable(study: BiasStudy) -> BiasStudy:
 
 def classes(study: BiasStudy) -> tuple[str, str]:
     """Return, in quotes, the classes that positive and negative relevance support."""
-    first, apart, second = study.target.partition(" - ")
-    return (f"“{first}”", f"“{second}”") if apart else (f"“{study.target}”", f"less of “{study.target}”")
+    first, is_contrast, second = study.target.partition(" - ")
+    return (f"“{first}”", f"“{second}”") if is_contrast else (f"“{study.target}”", f"less of “{study.target}”")
 
 
 def typical(study: BiasStudy) -> float:

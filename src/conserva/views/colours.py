@@ -20,8 +20,8 @@ RGB = tuple[int, int, int]
 
 def scale_of(explanations: Iterable[Explanation]) -> float:
     """Return the largest |score|, which is shown in the full colours; virtual nodes of graphs do not count."""
-    shown = (one if one.picture is None else one.visible() for one in explanations)
-    return max((abs(score) for one in shown for score in one.scores), default=0.0) or 1.0
+    shown = (explanation if explanation.picture is None else explanation.visible() for explanation in explanations)
+    return max((abs(score) for explanation in shown for score in explanation.scores), default=0.0) or 1.0
 
 
 def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:

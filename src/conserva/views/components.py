@@ -45,7 +45,7 @@ class Table:
     note: str
     titles: Sequence[Cell]
     rows: Sequence[Row]
-    apart: Sequence[Row] = ()
+    separate_rows: Sequence[Row] = ()
     """Rows in grey, in a separate section below."""
     reach: float | None = None
     """If given, the last column draws intervals on an axis from -reach to reach."""

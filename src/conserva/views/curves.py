@@ -109,11 +109,11 @@ def conservation_caption(evaluation: Evaluation) -> str:
     """Return the caption: what the points show, model and data."""
     most = max((len(result.conservation.outputs) for result in evaluation.methods), default=0)
     drawn = f" ({POINTS} of {most} are drawn)" if most > POINTS else ""
-    apart = not all(map(_on_scale, evaluation.methods))
+    scales_differ = not all(map(_on_scale, evaluation.methods))
     own = " A panel whose sums have another scale than the outputs has its own y axis, marked “own y axis”."
     return (
         f"Sum of the scores against the explained output, a point for each sample{drawn}; on the line both are equal."
-        f"{own if apart else ''} {headline(evaluation)} · {protocol_line(evaluation)}."
+        f"{own if scales_differ else ''} {headline(evaluation)} · {protocol_line(evaluation)}."
     )
 
 

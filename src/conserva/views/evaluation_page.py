@@ -65,8 +65,8 @@ def _results(evaluation: Evaluation) -> Table:
     def cells(result: MethodResult) -> list[Cell]:
         return [_cell(interval(getattr(result, metric)), result.method in winners[metric]) for metric in METRICS]
 
-    apart = " Below the line: yardsticks." if any(result.reference for result in evaluation.methods) else ""
-    note = f"Means with 95 % intervals. Bold: the best method of a column, except random.{apart}"
+    legend = " Below the line: yardsticks." if any(result.reference for result in evaluation.methods) else ""
+    note = f"Means with 95 % intervals. Bold: the best method of a column, except random.{legend}"
     return _table(note, plain(heading(metric) for metric in METRICS), evaluation, cells)
 
 
@@ -113,11 +113,11 @@ def _table(
     note: str, titles: Sequence[Cell], evaluation: Evaluation, cells: Callable[[MethodResult], list[Cell]]
 ) -> Table:
     """Return a table of all methods, with yardsticks in a separate section."""
-    rows, apart = (
+    rows, yardsticks = (
         [Row(result.method, cells(result)) for result in evaluation.methods if result.reference == reference]
         for reference in (False, True)
     )
-    return Table(note, [Cell("method"), *titles], rows, apart)
+    return Table(note, [Cell("method"), *titles], rows, yardsticks)
 
 
 def _cell(text: str, strong: bool, kind: str = "") -> Cell:

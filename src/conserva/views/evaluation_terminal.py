@@ -167,7 +167,7 @@ def _blocks(groups: Sequence[Sequence[Column]], room: int) -> Iterator[list[Colu
     """Yield blocks of columns that fit `room`; groups are not split."""
     block: list[Column] = []
     for group in groups:
-        if block and sum(one.width + GUTTER for one in (*block, *group)) > room:
+        if block and sum(column.width + GUTTER for column in (*block, *group)) > room:
             yield block
             block = []
         block += group
@@ -177,10 +177,10 @@ def _blocks(groups: Sequence[Sequence[Column]], room: int) -> Iterator[list[Colu
 def _table(columns: Sequence[Column], rows: int) -> Table:
     table = Table(box=box.HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, GUTTER - 1, 0, 0))
     table.add_column(Line(columns[0].title), overflow="fold")  # names may wrap, numbers must not
-    for one in columns[1:]:
-        table.add_column(Line(one.title), justify="right", no_wrap=True, min_width=one.width)
+    for column in columns[1:]:
+        table.add_column(Line(column.title), justify="right", no_wrap=True, min_width=column.width)
     for i, name in enumerate(columns[0].cells):
-        cells = [Line(one.cells[i], style="bold" if i in one.best else "") for one in columns[1:]]
+        cells = [Line(column.cells[i], style="bold" if i in column.best else "") for column in columns[1:]]
         table.add_row(Line(name), *cells, style="dim" if i >= rows else None, end_section=i == rows - 1)
     return table
 

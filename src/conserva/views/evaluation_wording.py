@@ -103,20 +103,22 @@ def _lead(evaluation: Evaluation, order: Sequence[MethodResult]) -> Iterable[str
         yield f"It is better than {name}, by {_from_to(lead)}."
     else:
         yield f"These samples do not show that it is better than {name}: the difference is {_from_to(lead)}."
-    level = [_name(one) for one in order[2:] if is_level(difference(evaluation, "auac", first.method, one.method))]
+    level = [
+        _name(result) for result in order[2:] if is_level(difference(evaluation, "auac", first.method, result.method))
+    ]
     if level:
         start = "Nor do they" if lead and lead.low <= 0 else "These samples do not"
         yield f"{start} show a difference to {_or(level)}."
 
 
 def _above_random(evaluation: Evaluation, order: Sequence[MethodResult]) -> Iterable[str]:
-    orders = [one for one in evaluation.methods if is_random(one.method)]
+    orders = [result for result in evaluation.methods if is_random(result.method)]
     if not orders:
         yield "No random order was evaluated, so there is no baseline to compare with."
         return
-    floor = max(orders, key=lambda one: one.auac.mean)
-    name = f"a random order ({short(floor.auac.mean)})"
-    above = {_name(one): difference(evaluation, "auac", one.method, floor.method) for one in order}
+    baseline = max(orders, key=lambda result: result.auac.mean)
+    name = f"a random order ({short(baseline.auac.mean)})"
+    above = {_name(result): difference(evaluation, "auac", result.method, baseline.method) for result in order}
     lead = above.pop(_name(order[0]))
     if lead is None:
         yield f"Its difference to {name} was not tested."
@@ -124,17 +126,17 @@ def _above_random(evaluation: Evaluation, order: Sequence[MethodResult]) -> Iter
         yield f"It is better than {name}, by {_from_to(lead)}."
     else:
         yield f"It is not shown to be better than {name}: the difference is {_from_to(lead)}."
-    failing = [method for method, one in above.items() if one is not None and one.low <= 0]
+    failing = [method for method, estimate in above.items() if estimate is not None and estimate.low <= 0]
     if failing:
         yield f"Not shown to be better than a random order: {', '.join(failing)}."
 
 
 def _above_brightness(evaluation: Evaluation, order: Sequence[MethodResult]) -> Iterable[str]:
     """Yield a sentence on the methods that are not better than the order of brightness, if it was evaluated."""
-    if not any(one.reference and one.method == "intensity" for one in evaluation.methods):
+    if not any(result.reference and result.method == "intensity" for result in evaluation.methods):
         return
-    against = {_name(one): difference(evaluation, "auac", one.method, "intensity") for one in order}
-    failing = [method for method, one in against.items() if one is not None and one.low <= 0]
+    against = {_name(result): difference(evaluation, "auac", result.method, "intensity") for result in order}
+    failing = [method for method, estimate in against.items() if estimate is not None and estimate.low <= 0]
     if failing:
         yield f"Not shown to be better than the order of brightness, which needs no model: {', '.join(failing)}."
 

@@ -108,5 +108,5 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
 
 
 def _picture_cells(explanation: Explanation, scale: float, console: Console) -> list[Line]:
-    apart = [scored("", score, scale, console) for _, score in virtual_node(explanation)]
-    return [summary(explanation, scale, console), *([Line(" ").join(apart)] if apart else [])]
+    virtual = [scored("", score, scale, console) for _, score in virtual_node(explanation)]
+    return [summary(explanation, scale, console), *([Line(" ").join(virtual)] if virtual else [])]

@@ -98,13 +98,13 @@ def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> Markup:
 
 def waterfall_caption(audits: Sequence[Audit]) -> str:
     """Return the caption: what bars and numbers show, model and rule sets."""
-    apart = len({limits for _, limits in _steps_and_limits(audits)}) > 1
+    limits_differ = len({limits for _, limits in _steps_and_limits(audits)}) > 1
     own = " Each rule set has its own axis, because their ranges differ much."
     return (
         "From the output down to the inputs: the relevance that each layer loses, counts twice, and attributes to its "
         "constants (biases, positions). Numbers: the output, the leak of each layer (below 0: counted twice), and the "
         "inputs."
-        f"{own if apart else ''} {_of(audits)} · means over {samples(audits[0])}."
+        f"{own if limits_differ else ''} {_of(audits)} · means over {samples(audits[0])}."
     )
 
 
@@ -324,28 +324,28 @@ def _scatters(audits: Sequence[Audit]) -> Figure:
     return figure
 
 
-def _scatter(axes: Axes, one: Audit, audits: Sequence[Audit], wide: float) -> None:
+def _scatter(axes: Axes, audit: Audit, audits: Sequence[Audit], wide: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    near = [values for audit in audits for values in (audit.outputs, audit.sums) if _fits_axis(audit, wide)]
-    values = [value for part in near for value in part] or [*one.outputs] or [0.0, 1.0]
+    near = [values for other in audits for values in (other.outputs, other.sums) if _fits_axis(other, wide)]
+    values = [value for part in near for value in part] or [*audit.outputs] or [0.0, 1.0]
     room = 0.06 * (max(values) - min(values)) or 1.0
     limits = min(values) - room, max(values) + room
     axes.set_box_aspect(1)
-    _heading(axes, one.rules, f"gap {number(one.gap)}")
-    every = max(1.0, len(one.sums) / POINTS)
-    drawn = [int(i * every) for i in range(min(POINTS, len(one.sums)))]
-    colour, _ = STYLES.get(one.rules, (OLIVE, SOLID))
-    points = [one.outputs[i] for i in drawn], [one.sums[i] for i in drawn]
+    _heading(axes, audit.rules, f"gap {number(audit.gap)}")
+    every = max(1.0, len(audit.sums) / POINTS)
+    drawn = [int(i * every) for i in range(min(POINTS, len(audit.sums)))]
+    colour, _ = STYLES.get(audit.rules, (OLIVE, SOLID))
+    points = [audit.outputs[i] for i in drawn], [audit.sums[i] for i in drawn]
     axes.plot(*points, "o", markersize=3, color=colour, alpha=0.7, markeredgewidth=0, zorder=3)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=2)
     axes.set_xlim(limits)
-    if _fits_axis(one, wide):
+    if _fits_axis(audit, wide):
         axes.set_ylim(limits)
         return
-    low, high = min(one.sums), max(one.sums)
+    low, high = min(audit.sums), max(audit.sums)
     axes.set_ylim(low - 0.15 * (high - low), high + 0.06 * (high - low))  # space for the label
     axes.text(0.97, 0.03, "own y axis", transform=axes.transAxes, fontsize=7, color=NOTE, ha="right", style="italic")
 
