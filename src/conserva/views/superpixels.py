@@ -25,7 +25,7 @@ _BORDER, _BORDER_WIDTH = "#9a9a9a", 0.06
 _HALO_WIDTH, _OUTLINE_WIDTH = 0.44, 0.18
 
 Point = tuple[float, float]
-Vertex = TypeVar("Place", bound=Hashable)
+Vertex = TypeVar("Vertex", bound=Hashable)
 Grid = Sequence[Sequence[int]]
 
 

@@ -123,7 +123,7 @@ def scatter_caption(audits: Sequence[Audit]) -> str:
     drawn = f" ({POINTS} of {most} are drawn)" if most > POINTS else ""
     return (
         f"Sum of the inputs' relevance against the explained output, a point for each sample{drawn}. On the line the "
-        f"inputs get the whole output; off the line, constants and leaks have the difference. {_of(audits)}."
+        f"inputs get the whole output; elsewhere the difference belongs to constants or leaks. {_of(audits)}."
     )
 
 
