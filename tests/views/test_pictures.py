@@ -234,8 +234,8 @@ def test_a_gallery_has_a_row_for_each_input_and_a_column_for_each_method() -> No
     drawing = pictures.gallery_drawing(ones)
     places: dict[str, list[tuple[float, float]]] = {}
     for part in drawing.parts:
-        if isinstance(part, pictures.Placed):
-            name = next(words.text for words in part.drawing.parts if isinstance(words, pictures.Words))
+        if isinstance(part, pictures.Inset):
+            name = next(words.text for words in part.drawing.parts if isinstance(words, pictures.TextLine))
             places.setdefault(name, []).append((part.x, part.y))
     assert {name: len(some) for name, some in places.items()} == {"input": 2, "exact": 1, "gae": 2, "rollout": 2}
     for some in places.values():
@@ -247,7 +247,7 @@ def test_a_gallery_has_a_row_for_each_input_and_a_column_for_each_method() -> No
 def test_rows_that_are_too_wide_go_on_below() -> None:
     ones = [image(method=f"method {i}") for i in range(20)]
     drawing = pictures.gallery_drawing(ones)
-    placed = [part for part in drawing.parts if isinstance(part, pictures.Placed)]
+    placed = [part for part in drawing.parts if isinstance(part, pictures.Inset)]
     assert len(placed) == 21
     assert len({(part.x, part.y) for part in placed}) == 21
     assert max(part.x + part.drawing.width for part in placed) <= drawing.width <= pictures.ACROSS + 40

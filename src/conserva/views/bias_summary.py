@@ -13,12 +13,11 @@ from .bias_excerpts import Excerpt, extremes
 from .bias_wording import (
     NAMED,
     Cells,
-    centre,
-    chance,
     classes,
     counted,
     difference_cells,
     displayable,
+    effect_name,
     entity_cells,
     excludes_zero,
     from_to,
@@ -26,13 +25,14 @@ from .bias_wording import (
     headline,
     left_out,
     listed,
+    median_output,
     naive_cells,
     oriented,
+    overall_mean,
+    p_value_text,
     percent,
     scale_of,
-    size,
     swap_cells,
-    typical,
     verdict,
 )
 from .colours import hexadecimal, ink, shade
@@ -78,7 +78,7 @@ def _start(study: BiasStudy) -> str:
         f"This study searched {corpus} for words of {counted(len(study.groups), 'group')}: {listed(groups)}. The "
         f"relevance of a mention is its contribution to the output of {study.model}, in logits. Above 0 it speaks for "
         f"{first}, below 0 for {second}. For comparison: the median of |{study.target}| over texts with a mention is "
-        f"{short(typical(study))} logits."
+        f"{short(median_output(study))} logits."
         if groups
         else f"No word of a group occurs in {corpus}."
     )
@@ -116,17 +116,19 @@ def _briefly(study: BiasStudy, difference: Difference) -> str:
     turned = oriented(difference)
     return (
         f"words of “{turned.a}” speak more for {classes(study)[0]} than words of “{turned.b}”, by "
-        f"{from_to(turned.difference)}, a {size(turned.effect)} effect (corrected p: {percent(turned.corrected, 3)})"
+        f"{from_to(turned.difference)}, a {effect_name(turned.effect)} effect (corrected p: "
+        f"{percent(turned.corrected, 3)})"
     )
 
 
 def _difference(study: BiasStudy, difference: Difference) -> str:
-    turned, usual = oriented(difference), typical(study)
+    turned, usual = oriented(difference), median_output(study)
     words = f"words of “{turned.a}” speak more for {classes(study)[0]} than words of “{turned.b}”"
     words = words if turned.difference.mean else "words of both have the same mean relevance"
     amount = f"by {from_to(turned.difference)} on average"
     part = f", which is {percent(turned.difference.mean / usual)} of the output for a typical text" if usual else ""
-    effect = f"by Cliff's delta this is a {size(turned.effect)} effect ({turned.effect:+.3f}; 0 is none, 1 the largest)"
+    name = effect_name(turned.effect)
+    effect = f"by Cliff's delta this is a {name} effect ({turned.effect:+.3f}; 0 is none, 1 the largest)"
     pairs = len(study.differences)
     corrected = f", {percent(turned.corrected, 3)} after correction for {pairs} comparisons"
     corrected = corrected if pairs > 1 and turned.p < study.level else ""
@@ -162,7 +164,7 @@ def _stand_out(study: BiasStudy) -> str:
     left = f" {counted(few, 'word')} had too few mentions to be tested." if few else ""
     if not tested:
         return "No word has enough mentions to be tested by itself." if study.entities else ""
-    mean, flagged = centre(study), [entity for entity in tested if entity.flagged]
+    mean, flagged = overall_mean(study), [entity for entity in tested if entity.flagged]
     of_all = f"the mean of all mentions ({number(mean)} logits)"
     if not flagged:
         none = (
@@ -231,7 +233,7 @@ def _counted(study: BiasStudy) -> str:
 def _tested(study: BiasStudy, rows: Sequence[Naive]) -> str:
     p = min(row.p for row in rows)
     called = "would be called a difference" if p < study.level else "would not be called a difference"
-    return f"; by itself that {called} (p {'' if p < 0.001 else '= '}{chance(p)})"
+    return f"; by itself that {called} (p {'' if p < 0.001 else '= '}{p_value_text(p)})"
 
 
 def _confounded(study: BiasStudy, most: Naive, least: Naive) -> str:

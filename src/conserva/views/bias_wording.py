@@ -54,14 +54,14 @@ def classes(study: BiasStudy) -> tuple[str, str]:
     return (f"“{first}”", f"“{second}”") if is_contrast else (f"“{study.target}”", f"less of “{study.target}”")
 
 
-def typical(study: BiasStudy) -> float:
+def median_output(study: BiasStudy) -> float:
     """Return the median absolute output over texts with a mention."""
     return median(
         [abs(value) for value in {mention.text: mention.output for mention in study.mentions}.values()] or [0.0]
     )
 
 
-def centre(study: BiasStudy) -> float:
+def overall_mean(study: BiasStudy) -> float:
     """Return the mean relevance of all mentions, with which words are compared."""
     return fmean([mention.relevance for mention in study.mentions] or [0.0])
 
@@ -71,7 +71,7 @@ def scale_of(study: BiasStudy) -> float:
     return max((abs(mention.relevance) for mention in study.mentions), default=0.0) or 1.0
 
 
-def size(effect: float) -> str:
+def effect_name(effect: float) -> str:
     """Return the name of an effect's size, such as "small"."""
     return next((word for bound, word in EFFECTS if abs(effect) < bound), "large")
 
@@ -83,7 +83,7 @@ def percent(value: float, digits: int = 2) -> str:
     return f"{100 * value:.{digits}g} %" if abs(value) < 0.0995 else f"{100 * value:.0f} %"
 
 
-def chance(p: float | None) -> str:
+def p_value_text(p: float | None) -> str:
     """Return a p value for a table."""
     return "-" if p is None else f"{p:.3g}" if p >= 0.001 else "< 0.001"
 
@@ -166,9 +166,9 @@ def difference_cells(study: BiasStudy) -> Cells:
         (
             f"{difference.a} - {difference.b}",
             interval(difference.difference),
-            f"{difference.effect:+.3f} {size(difference.effect)}",
-            chance(difference.p),
-            chance(difference.corrected),
+            f"{difference.effect:+.3f} {effect_name(difference.effect)}",
+            p_value_text(difference.p),
+            p_value_text(difference.corrected),
             flag(difference.flagged),
         )
         for difference in study.differences
@@ -183,8 +183,8 @@ def entity_cells(entities: Iterable[Entity]) -> Cells:
             entity.group,
             f"{entity.mentions:,}",
             interval(entity.mean),
-            chance(entity.p),
-            chance(entity.corrected),
+            p_value_text(entity.p),
+            p_value_text(entity.corrected),
             "not tested" if entity.p is None else flag(entity.flagged),
         )
         for entity in entities
@@ -200,7 +200,7 @@ def naive_cells(study: BiasStudy) -> Cells:
             _decimal(row.predicted),
             "-" if row.labelled is None else _decimal(row.labelled),
             _decimal(row.other),
-            chance(row.p),
+            p_value_text(row.p),
         )
         for row in study.naive
     ]

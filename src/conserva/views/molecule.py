@@ -18,7 +18,7 @@ from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
 from .picture_nodes import in_picture, label, node_scores, tooltip
-from .vector_drawing import Drawing, Placed, Shape, circle, extent, svg
+from .vector_drawing import Drawing, Inset, Shape, circle, extent, svg
 
 SIZE, MARGIN = (420, 300), 10
 SCALE = 26
@@ -58,7 +58,7 @@ def molecule_drawing(explanation: Explanation, scale: float | None, size: tuple[
     left, top, right, bottom = extent([*room, *halos, *lines])
     inside = Drawing(*size, (*discs, *(halos if discs else []), *lines, *letters))
     width, height = right - left + 2 * MARGIN, bottom - top + 2 * MARGIN
-    return Drawing(width, height, (Placed(MARGIN - left, MARGIN - top, 1, inside),))
+    return Drawing(width, height, (Inset(MARGIN - left, MARGIN - top, 1, inside),))
 
 
 def _skeleton(

@@ -12,7 +12,7 @@ from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import AGAINST, FOR, RGB, hexadecimal
 from .picture_nodes import in_picture, node_scores, tooltip
-from .vector_drawing import Drawing, Placed, Raster, Shape, rectangle
+from .vector_drawing import Drawing, Inset, Raster, Shape, rectangle
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,9 +34,7 @@ def overlay_drawing(explanation: Explanation, scale: float | None, size: int = S
     parts: list[Raster | Shape] = [Raster(_encoded(ground), wide, high)]
     if scale is not None:
         parts += _patches(explanation, scale, wide, high)
-    return Drawing(
-        2 * MARGIN + wide, 2 * MARGIN + high, (Placed(MARGIN, MARGIN, 1, Drawing(wide, high, tuple(parts))),)
-    )
+    return Drawing(2 * MARGIN + wide, 2 * MARGIN + high, (Inset(MARGIN, MARGIN, 1, Drawing(wide, high, tuple(parts))),))
 
 
 def _patches(explanation: Explanation, scale: float, wide: float, high: float) -> Iterator[Shape]:

@@ -16,7 +16,7 @@ from .molecule import molecule_drawing
 from .patch_overlay import overlay_drawing
 from .picture_nodes import kind_of, label, virtual_node
 from .superpixels import superpixels_drawing
-from .vector_drawing import NOTE, Drawing, Placed, Shape, Words, rectangle
+from .vector_drawing import NOTE, Drawing, Inset, Shape, TextLine, rectangle
 from .vector_drawing import svg as drawn
 from .wording import caption, ledger_line, number, outcome, scale_line
 
@@ -76,20 +76,20 @@ def gallery_drawing(explanations: Sequence[Explanation]) -> Drawing:
     if len(rows) == 1:
         columns = max(1, min(columns, int(ACROSS // (wide + _GAP))))
     width = columns * (wide + _GAP) - _GAP
-    parts: list[Shape | Words | Placed] = []
+    parts: list[Shape | TextLine | Inset] = []
     top = _EDGE
     for row, panels in rows:
         first = next(iter(row.values()))
-        parts.append(Words(_EDGE, top + 12, _cut(f"{outcome(first)} · {first.text}", width, 12), bold=True))
+        parts.append(TextLine(_EDGE, top + 12, _cut(f"{outcome(first)} · {first.text}", width, 12), bold=True))
         top += 22
         high = max(panel.height for panel in panels.values())
         for index, panel in panels.items():
             down, right = divmod(index, columns)
             middle = (wide - panel.width) / 2
-            parts.append(Placed(_EDGE + middle + right * (wide + _GAP), top + down * (high + _GAP), 1, panel))
+            parts.append(Inset(_EDGE + middle + right * (wide + _GAP), top + down * (high + _GAP), 1, panel))
         top += (max(panels) // columns + 1) * (high + _GAP) + 6
     own = "each picture has its own colour scale, from blue (against) to red (for the target)"
-    return Drawing(width + 2 * _EDGE, top + 16, (*parts, Words(_EDGE, top + 2, own, 10, NOTE)))
+    return Drawing(width + 2 * _EDGE, top + 16, (*parts, TextLine(_EDGE, top + 2, own, 10, NOTE)))
 
 
 def _panels(row: Mapping[str, Explanation], methods: Sequence[str]) -> dict[int, Drawing]:
@@ -123,11 +123,11 @@ def _panel(explanation: Explanation, scale: float | None) -> Drawing:
     picture = _coloured(explanation, scale)
     wide, high = max(NARROWEST, ZOOM * picture.width), ZOOM * picture.height
     middle, name = wide / 2, "input" if scale is None else _cut(explanation.method, wide, 12)
-    parts: list[Shape | Words | Placed] = [Placed(middle - ZOOM * picture.width / 2, 0, ZOOM, picture)]
-    parts.append(Words(middle, high + 14, name, anchor="middle"))
+    parts: list[Shape | TextLine | Inset] = [Inset(middle - ZOOM * picture.width / 2, 0, ZOOM, picture)]
+    parts.append(TextLine(middle, high + 14, name, anchor="middle"))
     if scale is not None:
         notes = [f"±{number(scale)[1:]}", *(f"{node} {number(score)}" for node, score in virtual_node(explanation))]
-        parts.append(Words(middle, high + 28, " · ".join(notes), 9.5, NOTE, "middle"))
+        parts.append(TextLine(middle, high + 28, " · ".join(notes), 9.5, NOTE, "middle"))
     return Drawing(wide, high + 32, tuple(parts))
 
 
@@ -141,12 +141,12 @@ def card(explanation: Explanation) -> Drawing:
     width = max(picture.width, _CARD)
     lines = [(line, 12.0, True) for line in _wrapped(caption(explanation), width, 12)]
     lines += [(line, 10.0, False) for line in _wrapped(explanation.text, width, 10)]
-    parts: list[Shape | Words | Placed] = []
+    parts: list[Shape | TextLine | Inset] = []
     y = _EDGE
     for line, size, bold in lines:
         y += size * 1.35
-        parts.append(Words(_EDGE, y, line, size, NOTE if not bold else "#1a1a1a", bold=bold))
-    parts.append(Placed(_EDGE + (width - picture.width) / 2, y + 8, 1, picture))
+        parts.append(TextLine(_EDGE, y, line, size, NOTE if not bold else "#1a1a1a", bold=bold))
+    parts.append(Inset(_EDGE + (width - picture.width) / 2, y + 8, 1, picture))
     y += picture.height + 24
     parts += [*_scale_bar(scale, y), *_chips(explanation, scale, y)]
     y += 34
@@ -162,30 +162,30 @@ def card_svg(explanation: Explanation) -> Markup:
     )
 
 
-def _scale_bar(scale: float, y: float) -> Iterator[Shape | Words]:
+def _scale_bar(scale: float, y: float) -> Iterator[Shape | TextLine]:
     steps, wide, left = 41, 3.0, _EDGE + 88
-    yield Words(left - 6, y + 9, f"against {number(-scale)}", 10, NOTE, "end")
+    yield TextLine(left - 6, y + 9, f"against {number(-scale)}", 10, NOTE, "end")
     for step in range(steps):  # each rectangle extends to the end of the bar, so that no seams show
         colour = hexadecimal(shade(step / (steps - 1) * 2 - 1, 1))
         yield Shape(rectangle(left + step * wide, y, (steps - step) * wide, 10), colour)
     yield Shape(rectangle(left, y, steps * wide, 10), stroke="#cccccc", width=0.6)
-    yield Words(left + steps * wide + 6, y + 9, f"{number(scale)} for", 10, NOTE)
+    yield TextLine(left + steps * wide + 6, y + 9, f"{number(scale)} for", 10, NOTE)
 
 
-def _chips(explanation: Explanation, scale: float, y: float) -> Iterator[Shape | Words]:
+def _chips(explanation: Explanation, scale: float, y: float) -> Iterator[Shape | TextLine]:
     left = _EDGE + 300
     for name, score in virtual_node(explanation):
         background = shade(score, scale)
         text = f"{name} {number(score)}"
         wide = len(text) * 11 * _LETTER + 14
         yield Shape(rectangle(left, y - 5, wide, 20), hexadecimal(background), "#cccccc", 0.6)
-        yield Words(left + wide / 2, y + 9, text, 11, hexadecimal(ink(background)), "middle")
+        yield TextLine(left + wide / 2, y + 9, text, 11, hexadecimal(ink(background)), "middle")
         left += wide + 8
 
 
-def _ledger_parts(explanation: Explanation, y: float, width: float) -> Iterator[Shape | Words]:
+def _ledger_parts(explanation: Explanation, y: float, width: float) -> Iterator[Shape | TextLine]:
     if explanation.ledger is None:
-        yield Words(_EDGE, y + 4, ledger_line(explanation), 10, NOTE)
+        yield TextLine(_EDGE, y + 4, ledger_line(explanation), 10, NOTE)
         return
     sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
     total, x = sum(sizes.values()) or 1.0, _EDGE
@@ -196,9 +196,9 @@ def _ledger_parts(explanation: Explanation, y: float, width: float) -> Iterator[
     for name in ENTRIES:
         text = f"{name} {number(getattr(explanation.ledger, name))}"
         yield Shape(rectangle(x, y + 17, 8, 8), LEDGER[name])
-        yield Words(x + 12, y + 25, text, 9.5, NOTE)
+        yield TextLine(x + 12, y + 25, text, 9.5, NOTE)
         x += 12 + len(text) * 9.5 * _LETTER + 8
-    yield Words(x, y + 25, f"= {number(explanation.output)}", 9.5, NOTE)
+    yield TextLine(x, y + 25, f"= {number(explanation.output)}", 9.5, NOTE)
 
 
 def _cut(text: str, width: float, size: float) -> str:

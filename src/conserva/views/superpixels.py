@@ -14,7 +14,7 @@ from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
 from .picture_nodes import in_picture, label, node_scores, tooltip
-from .vector_drawing import Drawing, Placed, Shape, rectangle, svg
+from .vector_drawing import Drawing, Inset, Shape, rectangle, svg
 
 SIZE, MARGIN = 300, 10
 MIDDLE = 128
@@ -43,7 +43,7 @@ def superpixels_drawing(explanation: Explanation, scale: float | None, size: int
     shapes = list(_greys(image)) if scale is None else [*_regions(explanation, regions, scale), *_outline(image)]
     high, wide = len(image), len(image[0])
     zoom = (size - 2 * MARGIN) / max(high, wide)
-    inside = Placed(MARGIN, MARGIN, zoom, Drawing(wide, high, tuple(shapes)))
+    inside = Inset(MARGIN, MARGIN, zoom, Drawing(wide, high, tuple(shapes)))
     return Drawing(2 * MARGIN + zoom * wide, 2 * MARGIN + zoom * high, (inside,))
 
 
@@ -129,9 +129,8 @@ def contours(image: Grid, level: float) -> list[list[Point]]:
             sides = list(zip(corners, corners[1:] + corners[:1], strict=True))
             inner = [padded[b][a] >= level for a, b in corners]
             leaving = [i for i in range(4) if inner[i] and not inner[(i + 1) % 4]]
-            for (
-                i
-            ) in leaving:  # a line joins the sides where a walk round the square leaves and re-enters the bright part
+            # A line joins the sides where a walk round the square leaves and re-enters the bright part.
+            for i in leaving:
                 back = next(k % 4 for k in range(i + 1, i + 4) if inner[(k + 1) % 4] and not inner[k % 4])
                 follows[_unordered(sides[i])] = [_unordered(sides[back])]
     return [[_crossing(side, padded, level) for side in loop] for loop in _loops(follows)]

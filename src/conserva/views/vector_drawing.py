@@ -43,7 +43,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Words:
+class TextLine:
     """One line of text; `x` is its start, middle or end (see `anchor`), `y` its baseline."""
 
     x: float
@@ -65,7 +65,7 @@ class Raster:
 
 
 @dataclass(frozen=True)
-class Placed:
+class Inset:
     """A drawing inside another one, scaled by `zoom` and moved to (x, y)."""
 
     x: float
@@ -80,7 +80,7 @@ class Drawing:
 
     width: float
     height: float
-    parts: tuple[Shape | Words | Raster | Placed, ...]
+    parts: tuple[Shape | TextLine | Raster | Inset, ...]
 
 
 def circle(x: float, y: float, radius: float) -> str:
@@ -131,12 +131,12 @@ def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
     return markup(element("svg", attributes, background, *map(_element, drawing.parts)))
 
 
-def _element(part: Shape | Words | Raster | Placed) -> Element:
-    if isinstance(part, Placed):
+def _element(part: Shape | TextLine | Raster | Inset) -> Element:
+    if isinstance(part, Inset):
         zoom = "" if part.zoom == 1 else f" scale({part.zoom:g})"
         attributes = {"transform": f"translate({_short(part.x)} {_short(part.y)}){zoom}"}
         return element("g", attributes, *map(_element, part.drawing.parts))
-    if isinstance(part, Words):
+    if isinstance(part, TextLine):
         attributes = {"x": _short(part.x), "y": _short(part.y), "font-size": f"{part.size:g}"}
         bold = {"font-weight": "bold"} if part.bold else {}
         return element("text", {**attributes, "fill": part.colour, "text-anchor": part.anchor, **bold}, text=part.text)
@@ -168,9 +168,9 @@ def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: fl
 
     points = 72 / UNITS_PER_INCH
     for part in drawing.parts:
-        if isinstance(part, Placed):
+        if isinstance(part, Inset):
             paint(part.drawing, axes, x + zoom * part.x, y + zoom * part.y, zoom * part.zoom)
-        elif isinstance(part, Words):
+        elif isinstance(part, TextLine):
             axes.text(
                 x + zoom * part.x,
                 y + zoom * part.y,
