@@ -23,7 +23,7 @@ USED = (
     "paper.experiments.texts",
     "views.terminal",
     "views.explanation_page",
-    "views.figure",
+    "views.explanation_figure",
 )
 """Modules of the package that commands import when they need them."""
 

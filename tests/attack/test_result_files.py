@@ -30,7 +30,15 @@ from conserva.paper.experiments.result import GraphResult, TextResult
 from conserva.paper.training.record import RESULT, read_training
 from conserva.paper.views import page, results
 from conserva.results.explanation import Explanation, Sink
-from conserva.views import audit, bias_page, bias_summary, evaluation_page, generation_terminal, table, terminal
+from conserva.views import (
+    audit_terminal,
+    bias_page,
+    bias_summary,
+    evaluation_page,
+    evaluation_terminal,
+    generation_terminal,
+    terminal,
+)
 from conserva.views import trace as trace_view
 
 CASES = 25
@@ -135,7 +143,7 @@ def traced(one: Any, folder: Path, draw: bool) -> None:
 def evaluated(one: Any, folder: Path, draw: bool) -> None:
     shown(one)
     for console in consoles():
-        table.show(one, console)
+        evaluation_terminal.show(one, console)
     if draw:
         assert evaluation_page.page(one)
 
@@ -143,8 +151,8 @@ def evaluated(one: Any, folder: Path, draw: bool) -> None:
 def audited(one: Any, folder: Path, draw: bool) -> None:
     shown(one)
     for console in consoles():
-        audit.show(one, console)
-        audit.compare([one, one], console)
+        audit_terminal.show(one, console)
+        audit_terminal.compare([one, one], console)
     if draw:
         one.save(folder / "one.html")
 

@@ -23,20 +23,20 @@ from conserva.paper.views import page as experiment_page
 from conserva.paper.views import results
 from conserva.results.explanation import Sink
 from conserva.views import (
-    audit,
     audit_page,
+    audit_terminal,
     bias_figure,
     bias_page,
     bias_summary,
     curves,
     doctor,
     evaluation_page,
+    evaluation_terminal,
+    explanation_figure,
     explanation_page,
-    figure,
     generation_page,
     generation_terminal,
     pictures,
-    table,
     terminal,
     trace,
     trace_page,
@@ -127,9 +127,9 @@ VIEWS: dict[str, View] = {
     "methods in a terminal": View(lambda: [*texts(), Refused(("a-flow", "needs maps"))], compare, "lines", 3),
     "explanations on a page": View(texts, explanation_page.page, "page", 3),
     "an explanation in a notebook": View(lambda: texts()[0], lambda one: one._repr_html_(), "page"),
-    "explanations as SVG": View(texts, figure.draw, "svg", 1),
-    "explanations as PNG": View(texts, figure.draw, "png", 1),
-    "explanations as PDF": View(texts, figure.draw, "pdf", 1),
+    "explanations as SVG": View(texts, explanation_figure.draw, "svg", 1),
+    "explanations as PNG": View(texts, explanation_figure.draw, "png", 1),
+    "explanations as PDF": View(texts, explanation_figure.draw, "pdf", 1),
     "pictures in a terminal": View(pictured, terminal.show, "terminal", 1),
     "pictures on a page": View(pictured, explanation_page.page, "page", 1),
     "a picture as SVG": View(molecule, lambda one: pictures.card_svg(one), "drawn"),
@@ -137,7 +137,7 @@ VIEWS: dict[str, View] = {
     "a molecule as SVG": View(molecule, lambda one: molecule_svg(one), "drawn", 1),
     "superpixels as SVG": View(image, lambda one: superpixels_svg(one), "drawn", 1),
     "a gallery as SVG": View(pictured, pictures.gallery, "drawn", 1),
-    "pictures as PNG": View(pictured, figure.draw, "png", 1),
+    "pictures as PNG": View(pictured, explanation_figure.draw, "png", 1),
     "a generation in a terminal": View(generation, generation_terminal.show_generation, "terminal"),
     "a generation on a page": View(generation, generation_page.page, "page"),
     "a trace in a terminal": View(lambda: SHOWN, trace.show_trace, "terminal"),
@@ -145,13 +145,13 @@ VIEWS: dict[str, View] = {
     "a trace in a notebook": View(lambda: SHOWN, lambda one: one._repr_html_(), "page"),
     "a trace as SVG": View(lambda: SHOWN, trace.draw_trace, "svg", 1),
     "a trace as PNG": View(lambda: SHOWN, trace.draw_trace, "png", 1),
-    "an audit in a terminal": View(audits, lambda ones, console: audit.show(ones[0], console), "terminal"),
-    "audits in a terminal": View(audits, audit.compare, "lines"),
+    "an audit in a terminal": View(audits, lambda ones, console: audit_terminal.show(ones[0], console), "terminal"),
+    "audits in a terminal": View(audits, audit_terminal.compare, "lines"),
     "audits on a page": View(audits, audit_page.page, "page", 1),
     "a waterfall as SVG": View(audits, waterfall.draw_waterfall, "svg", 1),
     "a norm as SVG": View(audits, norm_picture, "svg", 1),
     "sums as PNG": View(audits, waterfall.draw_scatter, "png", 1),
-    "an evaluation in a terminal": View(evaluation, table.show, "lines"),
+    "an evaluation in a terminal": View(evaluation, evaluation_terminal.show, "lines"),
     "an evaluation on a page": View(evaluation, evaluation_page.page, "page", 1),
     "curves as SVG": View(evaluation, curves.draw_curves, "svg", 1),
     "sums of methods as PNG": View(evaluation, curves.draw_conservation, "png", 1),
@@ -265,7 +265,9 @@ def test_names_are_no_markup_in_a_table() -> None:
     generation_terminal.show_generation(generation(score="[/]:smile:"), Console(file=output, width=WIDE))
     assert re.search(r"\[/\]:smile: +came from", output.getvalue())
     found = evaluation(NAMES[:2], provenance={"weights": Path("\x1b[31m")})
-    table.show(replace(found, methods=(replace(found.methods[0], method="[/]:x:"),)), Console(file=output, width=WIDE))
+    evaluation_terminal.show(
+        replace(found, methods=(replace(found.methods[0], method="[/]:x:"),)), Console(file=output, width=WIDE)
+    )
     assert "\n[/]:x: " in output.getvalue()
     assert r"<dd>\x1b[31m</dd>" in evaluation_page.page(found)
     results.summary([text_result(title="[/]:smile:")], Console(file=output, width=WIDE))

@@ -14,7 +14,7 @@ import made_up_graphs as graphs
 from conserva.paper.experiments.published import published
 from conserva.paper.experiments.result import AnyResult, row_of
 from conserva.paper.views.page import QUICK, page
-from conserva.views.table import _bare, interval, short
+from conserva.views.evaluation_terminal import _bare, interval, short
 from markdown_tables import plain, row_in, section, tables
 
 REFUSED = "a-flow"

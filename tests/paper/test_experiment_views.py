@@ -22,7 +22,7 @@ from conserva.paper.experiments.rows import OURS
 from conserva.paper.views import panels, results
 from conserva.paper.views.page import QUICK, page
 from conserva.views import curves
-from conserva.views.table import _bare, short
+from conserva.views.evaluation_terminal import _bare, short
 
 TEXTS = [texts.result("sst2"), texts.result("semaine", ("a-flow",))]
 GRAPHS = graphs.BOTH

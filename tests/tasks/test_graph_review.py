@@ -10,7 +10,7 @@ from rich.console import Console
 from conserva.cli import main
 from conserva.evaluation.result import Evaluation, Interval, Pair
 from conserva.tasks.graph import MASKS
-from conserva.views import curves, table
+from conserva.views import curves, evaluation_terminal
 from conserva.views.evaluation_page import page as report
 from conserva.views.evaluation_wording import summary
 from made_up_evaluations import NAMES, evaluation, result
@@ -32,7 +32,7 @@ def words(page: str) -> str:
 
 def printed(one: Evaluation) -> str:
     out = io.StringIO()
-    table.show(one, Console(file=out, width=200))
+    evaluation_terminal.show(one, Console(file=out, width=200))
     return out.getvalue()
 
 
@@ -43,27 +43,27 @@ def test_the_virtual_node_stays_under_every_protocol_and_nothing_speaks_of_speci
 ) -> None:
     one = of_graphs(mask, special=special)
     for said in (printed(one), words(report(one)), curves.curves_caption(one), curves.conservation_caption(one)):
-        assert "the virtual node stays" in said
+        assert "virtual node kept" in said
         assert "special tokens" not in said
 
 
-@pytest.mark.parametrize(("mask", "special", "said"), [("unk", True, "go too"), ("drop", False, "stay")])
+@pytest.mark.parametrize(("mask", "special", "said"), [("unk", True, "removed too"), ("drop", False, "kept")])
 def test_special_tokens_of_texts_are_still_spoken_of(mask: str, special: bool, said: str) -> None:
     one = evaluation(NAMES, protocol={"name": "paper", "mask": mask, "steps": 10, "special": special})
-    assert f"special tokens {said}" in table.protocol_line(one)
+    assert f"special tokens {said}" in evaluation_terminal.protocol_line(one)
     assert "virtual node" not in words(report(one))
 
 
 @pytest.mark.parametrize(
     ("mask", "meaning"),
     [
-        ("token", "Nothing looks at a node"),
+        ("token", "A removed node is masked out of the attention"),
         ("induced", "deleted with its edges"),
         ("blank", "a superpixel is black"),
-        ("unk", "The unknown token"),
-        ("mask", "The mask token"),
-        ("pad", "The pad token"),
-        ("drop", "Nothing looks at a token"),
+        ("unk", "replaced by the unknown token"),
+        ("mask", "replaced by the mask token"),
+        ("pad", "replaced by the pad token"),
+        ("drop", "A removed token is masked out of the attention"),
     ],
 )
 def test_the_page_says_what_its_mask_does(mask: str, meaning: str) -> None:
@@ -83,13 +83,13 @@ def test_steps_of_one_feature_are_said_in_words() -> None:
 def test_the_page_says_what_each_of_its_yardsticks_is() -> None:
     with_both, with_one = words(report(of_graphs())), words(report(evaluation()))
     for page in (with_both, with_one):
-        assert "leave-one-out A yardstick, no method of explanation: it asks the model anew" in page
-    assert "intensity A yardstick, no method of explanation: superpixels, or patches of a grey image" in with_both
+        assert "leave-one-out A yardstick, not an explanation method: it runs the model again" in page
+    assert "intensity A yardstick, not an explanation method: superpixels, or patches of a grey image" in with_both
     assert "brightness" not in with_one
 
 
 def test_methods_that_do_not_beat_brightness_are_named() -> None:
-    sentence = "Not shown to be better than the order of brightness, which asks no model:"
+    sentence = "Not shown to be better than the order of brightness, which needs no model:"
     assert f"{sentence} “gi”." in summary(of_graphs())
     behind = of_graphs(ahead=-0.2)
     assert re.search(rf"{sentence} [^.]*“ah\+ln”", summary(behind))

@@ -97,9 +97,9 @@ def test_views_show_sections_apart_and_tell_of_the_sink() -> None:
     assert html.index("<h3>source</h3>") < html.index(">late<") < html.index("<h3>answer so far</h3>")
     assert html.index("<h3>answer so far</h3>") < html.index(">über<")
     for shown in (unescape(html), _printed(one)):
-        assert "the first token '[CLS]' holds +0.500, 1% of all relevance" in shown
-        assert "left out of the picture" not in shown
-    assert "left out of the picture, not of the books" in _printed(one.without_sink())
+        assert "the first token '[CLS]' has +0.500, 1% of the absolute relevance" in shown
+        assert "it is not shown" not in shown
+    assert "it is not shown, but counted in the ledger" in _printed(one.without_sink())
     lines = _printed(one).splitlines()
     assert [line.strip() for line in lines].index("source") < [line.strip() for line in lines].index("answer so far")
 

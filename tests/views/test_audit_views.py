@@ -1,4 +1,4 @@
-"""Views of an audit: every number is there and whole, no books are said to close that do not, pages load nothing."""
+"""Views of an audit: every number is shown whole, only ledgers that close are said to close, pages load nothing."""
 
 import dataclasses
 import io
@@ -11,7 +11,7 @@ from rich.console import Console
 
 import conserva
 from conserva.auditing.result import Audit, Norm, layer_of
-from conserva.views import audit as terminal
+from conserva.views import audit_terminal as terminal
 from conserva.views import waterfall
 from conserva.views.audit_page import page as report
 from conserva.views.audit_wording import summary
@@ -114,8 +114,8 @@ def test_names_give_way_in_the_middle_and_numbers_do_not() -> None:
     assert max(map(len, text.splitlines())) <= 60
     assert text.count("-12345.678") == 2
     assert len(re.findall(r"(?m)^(?:1  | 1  )?model\.very.*….*part\.norm\b", text)) == 2
-    assert terminal.middle("abcdefghij", 5) == "ab…ij"
-    assert terminal.middle("abcde", 5) == "abcde"
+    assert terminal.shortened("abcdefghij", 5) == "ab…ij"
+    assert terminal.shortened("abcde", 5) == "abcde"
 
 
 def test_only_the_largest_are_shown_and_the_rest_is_counted() -> None:
@@ -129,7 +129,7 @@ def test_only_the_largest_are_shown_and_the_rest_is_counted() -> None:
 def test_parts_that_are_not_there_are_not_spoken_of() -> None:
     text = printed(audit(heads=(), norms=(), coverage=()), 80)
     assert "Proposition" not in text
-    assert "Nothing does" in printed(audit(components=()), 80)
+    assert "Nothing: every component" in printed(audit(components=()), 80)
 
 
 def test_propositions_are_judged_only_where_they_apply() -> None:
@@ -211,7 +211,7 @@ def test_a_rule_set_that_reaches_far_does_not_make_the_others_vanish() -> None:
     one, far = audit("exact"), audit("gi")
     first, second = (dataclasses.replace(far.components[i], leak=leak) for i, leak in ((1, 1e4), (2, -1e4)))
     far = dataclasses.replace(far, components=(first, second, *far.components[3:]), sums=tuple(map(float, range(24))))
-    assert len({limits for _, limits in waterfall._reaches([one, far])}) == 2
+    assert len({limits for _, limits in waterfall._steps_and_limits([one, far])}) == 2
     assert "own axis" in waterfall.waterfall_caption([one, far])
     assert "own axis" not in waterfall.waterfall_caption(three())
     spread = dataclasses.replace(far, sums=tuple(1e3 * wave(i) for i in range(24)))
@@ -219,9 +219,13 @@ def test_a_rule_set_that_reaches_far_does_not_make_the_others_vanish() -> None:
 
 
 def test_labels_are_as_short_as_they_stay_apart() -> None:
-    assert waterfall.tips(["classifier", "bert.pooler", "bert.encoder.layer.3"]) == ["classifier", "pooler", "layer.3"]
+    assert waterfall.short_module_names(["classifier", "bert.pooler", "bert.encoder.layer.3"]) == [
+        "classifier",
+        "pooler",
+        "layer.3",
+    ]
     both = ["a.encoder.layer.0", "a.decoder.layer.0"]
-    assert waterfall.tips(both) == ["encoder.layer.0", "decoder.layer.0"]
+    assert waterfall.short_module_names(both) == ["encoder.layer.0", "decoder.layer.0"]
 
 
 def test_figures_in_a_page_hold_numbers_as_text_and_load_nothing() -> None:
@@ -247,7 +251,7 @@ def test_figures_in_a_page_hold_numbers_as_text_and_load_nothing() -> None:
 def test_a_norm_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(conserva.Error, match=r"'pooler'.*'bert\.embeddings\.LayerNorm'"):
         waterfall.draw_norm(audit(), "pooler", tmp_path / "norm.png")
-    with pytest.raises(conserva.Error, match="made without places"):
+    with pytest.raises(conserva.Error, match="none, it has no relevance by position"):
         waterfall.draw_norm(audit(norms=()), "pooler", tmp_path / "norm.png")
 
 
@@ -282,14 +286,14 @@ def test_page_holds_everything_and_loads_nothing() -> None:
 def test_the_summary_says_what_the_numbers_say() -> None:
     start, gi, paper, exact, theory = summary(three())
     assert "+3.600" in start
-    assert "Under “gi” they do not close" in gi
+    assert "Under “gi” the ledger does not close" in gi
     assert "the kind “norm”" in gi
     assert audit("gi").ranked()[0].module in gi
-    assert "+2.850 gets lost on the way" in paper
+    assert "+2.850 is lost" in paper
     assert "100.0% of all leaks are in operations of the kind “activation”" in paper
     assert "bert.pooler.activation (tanh" in paper
-    assert "Under “exact” the books close" in exact
-    assert theory.count(" agrees with what was measured under “gi”") == 2
+    assert "Under “exact” the ledger closes" in exact
+    assert theory.count(" agrees with the measurements under “gi”") == 2
     assert "ah+ln" not in theory
     assert "is counted twice" in summary([dataclasses.replace(audit("gi"), gap=-1.0)])[1]
     one = audit("gi")

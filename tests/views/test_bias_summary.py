@@ -13,7 +13,7 @@ from flat_text import flat
 from made_up_bias import interval, study
 
 
-def said(one: BiasStudy) -> str:
+def summary_of(one: BiasStudy) -> str:
     return "\n".join(sentences(one))
 
 
@@ -52,26 +52,30 @@ CASES = {
     ),
     "not flagged, around 0": (
         study(p=0.3, difference=0.01),
-        ("anything from -0.040 to 0.060 logits would fit", "does not prove"),
+        ("any difference from -0.040 to 0.060 logits is compatible", "does not prove"),
         ("excludes 0",),
     ),
     "flagged, around 0": (
         with_difference(difference=interval(0.01)),
-        ("is flagged: ", "The interval includes 0, though"),
+        ("is flagged: ", "But the interval includes 0"),
         ("No difference between",),
     ),
     "no difference at all": (
         with_difference(difference=interval(0.0), effect=0.0, p=1.0, corrected=1.0, flagged=False),
-        ("words of both speak alike", "negligible effect", "100 % of the splits"),
+        ("words of both have the same mean relevance", "negligible effect", "100 % of the splits"),
         ("speak more for", "-0.000 logits"),
     ),
     "negligible": (with_difference(effect=0.1), ("a negligible effect (+0.100",), ("medium",)),
     "small": (with_difference(effect=0.147), ("a small effect (+0.147",), ()),
     "large": (with_difference(effect=0.474), ("a large effect (+0.474",), ()),
-    "a few words decide": (with_difference(effect=-0.2), ("Most pairs of words point the other way",), ()),
+    "a few words decide": (
+        with_difference(effect=-0.2),
+        ("But most pairs of words differ in the other direction",),
+        (),
+    ),
     "rare": (with_difference(p=0.0002), ("less than 0.1 % of the splits",), ()),
     "level": (study(level=0.01), ("below 1 % is flagged",), ("below 5 %",)),
-    "typical": (with_difference(difference=interval(1.07)), ("50 % of what a typical text gets",), ()),
+    "typical": (with_difference(difference=interval(1.07)), ("50 % of the output for a typical text",), ()),
     "three groups": (
         study(groups=("female", "male", "ambiguous")),
         ("0.6 % after correction for 3 comparisons", "Flagged too: words of “female”", "; words of “male”"),
@@ -87,13 +91,13 @@ CASES = {
     ),
     "one group": (
         study(groups=("female",), differences=()),
-        ("There is one group, “female”: nothing to compare it with", "of the texts without"),
+        ("There is only one group, “female”, and nothing to compare it with", "of the texts without"),
         ("No groups",),
     ),
     "nothing compared": (
         study(differences=()),
         ("No groups were compared",),
-        ("There is one group", "Relevance shows"),
+        ("There is only one group", "Relevance shows"),
     ),
     "words": (
         study(),
@@ -106,15 +110,20 @@ CASES = {
     "single mentions": (study(mentions=16), ("No word has enough mentions",), ("stands out", "stand out")),
     "swaps": (
         study(),
-        ("of 3 words", "as relevance says for “halle”", "the other way for “clint”", "either way for “otto”"),
+        (
+            "3 words were replaced",
+            "predicted by relevance for “halle”",
+            "in the other direction for “clint”",
+            "no clear direction for “otto”",
+        ),
         ("was not checked",),
     ),
     "no swaps": (study(swaps=()), ("was not checked",), ("As a check",)),
-    "no swap agrees": (study(swaps=study().swaps[1:]), ("as relevance says for none, the other way",), ()),
+    "no swap agrees": (study(swaps=study().swaps[1:]), ("predicted by relevance for none, in the other",), ()),
     "confounded": (
         study(),
         (
-            "“female” 62 % are predicted as “positive”, of texts with “male” 54 %",
+            "“female”, 62 % are predicted as “positive”, of texts with “male”, 54 %",
             "would be called",
             "60 % against 53 %",
         ),
@@ -122,12 +131,15 @@ CASES = {
     ),
     "labels explain a part": (
         with_naive(Naive("female", 9, 0.7, 0.52, 0.5, 0.01), Naive("male", 9, 0.5, 0.5, 0.7, 0.01)),
-        ("too, but less (52 % against 50 %)", "the same way"),
+        ("too, but less (52 % against 50 %)", "in the same direction"),
         ("a count cannot tell",),
     ),
     "labels do not explain": (
         with_naive(Naive("female", 9, 0.5, 0.6, 0.7, 0.01), Naive("male", 9, 0.7, 0.5, 0.5, 0.01)),
-        ("do not differ that way (50 % against 60 %)", "Relevance shows a difference between the two, the other way"),
+        (
+            "do not differ in this direction (50 % against 60 %)",
+            "Relevance shows a difference between the two, in the opposite direction",
+        ),
         ("a count cannot tell",),
     ),
     "no labels": (
@@ -138,7 +150,10 @@ CASES = {
     "a count misleads": (study(p=0.3), ("would be called", "Relevance shows no difference between the two"), ()),
     "a count shows nothing": (
         with_naive(Naive("female", 9, 0.7, 0.6, 0.5, 0.2), Naive("male", 9, 0.5, 0.4, 0.7, 0.2)),
-        ("would not be called a difference (p = 0.2). Labelled so are 60 % and 40 %.", "the same way"),
+        (
+            "would not be called a difference (p = 0.2). 60 % and 40 % of the texts have that label.",
+            "in the same direction",
+        ),
         ("cannot tell", "own labels"),
     ),
     "no count": (study(naive=()), ("nothing about people",), ("A plain count",)),
@@ -151,7 +166,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_word_follows_from_a_number(name: str) -> None:
     one, present, absent = CASES[name]
-    text = said(one)
+    text = summary_of(one)
     for part in present:
         assert any(choice in text for choice in part.split("|")), (part, text)
     for part in absent:
@@ -168,7 +183,7 @@ def test_every_edge_case_has_a_page_that_says_the_same_and_a_terminal() -> None:
 @pytest.mark.parametrize("flagged", [True, False])
 def test_everything_or_nothing_flagged(flagged: bool) -> None:
     one = flag_all(study(mentions=400, words=40), flagged)
-    html, text = page(one), said(one)
+    html, text = page(one), summary_of(one)
     assert ("and 38 more" in text or "more;" in text) == flagged
     assert ("None of 96 words tested stands out" in text) == (not flagged)
     assert ('<tr class="flagged">' in html) == flagged
@@ -176,10 +191,10 @@ def test_everything_or_nothing_flagged(flagged: bool) -> None:
 
 
 def test_a_flagged_difference_is_not_laid_on_the_words_alone():
-    def said(flagged):
+    def summary_of(flagged):
         made = study()
         differences = tuple(dataclasses.replace(one, flagged=flagged) for one in made.differences)
         return " ".join(sentences(dataclasses.replace(made, differences=differences)))
 
-    assert "can come from the sentences they stand in" in said(True)
-    assert "can come from the sentences they stand in" not in said(False)
+    assert "can come from the sentences in which they occur" in summary_of(True)
+    assert "can come from the sentences in which they occur" not in summary_of(False)

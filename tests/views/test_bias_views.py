@@ -254,8 +254,8 @@ def test_a_few_mentions_far_out_do_not_flatten_the_others_and_are_told() -> None
         not shared.first * shared.width <= m.relevance < (shared.last + 1) * shared.width for m in one.mentions
     )
     assert shared.beyond == beyond >= 3
-    assert f"The last bars hold {beyond} mentions from further out" in histograms_caption(one)
-    assert "further out" not in histograms_caption(one_sentence("anna", 0, 4))
+    assert f"The outer bars include {beyond} mentions beyond the axis" in histograms_caption(one)
+    assert "beyond the axis" not in histograms_caption(one_sentence("anna", 0, 4))
 
 
 @pytest.mark.parametrize("groups", [("female",), ("female", "male", "ambiguous")])
@@ -305,7 +305,7 @@ def test_the_terminal_shows_every_number_at_any_width(width: int) -> None:
         assert all(cell in text for cell in row[1:]), row
     for part in sentences(one):
         assert part in text
-    assert "10 between these ends are left out here" in text
+    assert "10 words between these ends are not shown" in text
 
 
 def test_a_terminal_with_colours_marks_names_in_them() -> None:

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from conserva.evaluation.result import METRICS, Evaluation, Interval
-from conserva.views import curves, table
+from conserva.views import curves, evaluation_terminal
 from conserva.views.evaluation_page import page as report
 from conserva.views.evaluation_wording import summary
 from made_up_evaluations import AUAC, NAMES, REFUSED, WIDTH, evaluation, read, result
@@ -27,7 +27,7 @@ def test_json_gives_the_same_evaluation_back() -> None:
 
 def printed(one: Evaluation, width: int, **settings: object) -> str:
     out = io.StringIO()
-    table.show(one, Console(file=out, width=width, **settings))
+    evaluation_terminal.show(one, Console(file=out, width=width, **settings))
     return out.getvalue()
 
 
@@ -43,11 +43,14 @@ def test_table_holds_every_number_in_one_piece(width: int) -> None:
         assert len(rows) == {60: 3, 80: 2, 140: 1}[width]
         whole = " ".join(rows)
         for metric in METRICS:
-            assert re.sub(r"\b0\.", ".", table.interval(getattr(method, metric))) in whole
+            assert re.sub(r"\b0\.", ".", evaluation_terminal.interval(getattr(method, metric))) in whole
         assert (".987" in whole) == (method.method != "a-last")
         assert ".123" in whole
     flat = " ".join(text.split())
-    for part in ("sentiment on sst2 <validation> · 30 samples · accuracy 83.5%", "steps 10 · special tokens go too"):
+    for part in (
+        "sentiment on sst2 <validation> · 30 samples · accuracy 83.5%",
+        "steps 10 · special tokens removed too",
+    ):
         assert part in flat
     assert f"a-flow does not apply: {REFUSED['a-flow']}" in flat
 
@@ -58,7 +61,7 @@ def test_the_best_method_is_bold_and_yardsticks_stand_apart(width: int) -> None:
     text = printed(one, width, force_terminal=True, color_system="truecolor")
     bold = [found for found in re.findall(r"\x1b\[1m\s*([^\x1b]*)\x1b", text) if "[" in found]
     best = next(method for method in one.methods if method.method == "exact")
-    expected = [re.sub(r"\b0\.", ".", table.interval(getattr(best, metric))) for metric in METRICS]
+    expected = [re.sub(r"\b0\.", ".", evaluation_terminal.interval(getattr(best, metric))) for metric in METRICS]
     assert [found.strip() for found in bold] == expected
     rows = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
     places = [i for i, line in enumerate(rows) if line.startswith("leave-one-out")]
@@ -93,12 +96,12 @@ def test_a_long_name_gives_way_and_numbers_do_not() -> None:
      (3e-7, "3e-07"), (0.0, "0.000"), (None, "-"), (2.5e9, "2.50e+09")],
 )  # fmt: skip
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
-    assert table.short(value) == text
+    assert evaluation_terminal.short(value) == text
 
 
 def test_an_interval_ends_at_one_place_and_shows_its_side_of_zero() -> None:
-    assert table.interval(Interval(9.76, 9.2, 10.34)) == "9.8 [9.2, 10.3]"
-    assert table.interval(Interval(-0.01, -0.0196, -0.0004)) == "-0.010 [-0.020, -0.000]"
+    assert evaluation_terminal.interval(Interval(9.76, 9.2, 10.34)) == "9.8 [9.2, 10.3]"
+    assert evaluation_terminal.interval(Interval(-0.01, -0.0196, -0.0004)) == "-0.010 [-0.020, -0.000]"
 
 
 # Figures
@@ -165,7 +168,7 @@ def test_page_holds_everything_and_loads_nothing() -> None:
     for method in one.methods:
         assert method.method in found.text
         for metric in METRICS:
-            assert table.interval(getattr(method, metric)) in found.text
+            assert evaluation_terminal.interval(getattr(method, metric)) in found.text
     for text in (*REFUSED, *REFUSED.values(), "sst2 <validation>", "sha256:0123", "[MASK]", "2.11", "83.5%", "0.987"):
         assert text in found.text
     assert page.count("<svg ") == 2
@@ -178,7 +181,7 @@ def test_differences_are_to_the_best_of_the_column_whichever_way_round_they_are_
     assert "minus exact" in section
     for name in ("gi", "ah+ln", "a-last", "random"):
         mean = AUAC[name] - AUAC["exact"]
-        expected = table.interval(Interval(mean, mean - WIDTH, mean + WIDTH))
+        expected = evaluation_terminal.interval(Interval(mean, mean - WIDTH, mean + WIDTH))
         first = rows[name].partition("</td>")[0]
         assert re.sub(r"<[^>]*>", "", first) == expected
     assert rows["exact"].count("best") == 5
@@ -189,18 +192,17 @@ def test_differences_are_to_the_best_of_the_column_whichever_way_round_they_are_
 def test_no_difference_is_claimed_whose_interval_includes_zero() -> None:
     told = summary(evaluation(width=0.004))  # exact leads ah+ln by .005
     assert "“exact” ranks first (AUAC 0.917" in told
-    assert "It is ahead of the second, “ah+ln” (0.912), by 0.005, 95 % interval 0.001 to 0.009." in told
-    assert "It is above a random order (0.620) by 0.297" in told
+    assert "It is better than the second, “ah+ln” (0.912), by 0.005, 95 % interval 0.001 to 0.009." in told
+    assert "It is better than a random order (0.620), by 0.297" in told
     open_ = summary(evaluation(width=0.008))
-    assert "These samples do not show it ahead of the second, “ah+ln” (0.912)" in open_
-    assert "It is ahead" not in open_
-    assert "not told apart from the second, “ah+ln”" in open_
+    assert "These samples do not show that it is better than the second, “ah+ln” (0.912)" in open_
+    assert "It is better than the second" not in open_
+    assert "not shown to be better than the second, “ah+ln”" in open_
     blind = summary(evaluation(width=0.5))
-    assert " ahead of the second" in blind  # only as what is not shown:
-    assert "do not show it ahead of the second" in blind
+    assert "do not show that it is better than the second" in blind
     assert "It is not shown to be better than a random order (0.620)" in blind
-    assert "It is above" not in blind
-    assert "Nor do they tell it apart from “gi”" in blind
+    assert "It is better than" not in blind
+    assert "Nor do they show a difference to “gi”" in blind
     assert "leave-one-out" not in blind  # a yardstick is not in the running
 
 
@@ -208,11 +210,10 @@ def test_what_was_not_compared_is_not_claimed() -> None:
     one = evaluation(pairs=())
     told = summary(one)
     assert "was not tested" in told
-    assert "It is ahead" not in told
-    assert "It is above" not in told
+    assert "It is better than" not in told
     assert "No differences between methods were computed" in report(one)
-    assert "no floor to compare with" in summary(evaluation(("gi", "exact")))
-    assert "nothing to rank" in summary(evaluation(("random", "leave-one-out")))
+    assert "no baseline to compare with" in summary(evaluation(("gi", "exact")))
+    assert "no explanation method to rank" in summary(evaluation(("random", "leave-one-out")))
     assert "one method of explanation" in summary(evaluation(("random", "exact")))
 
 

@@ -103,7 +103,7 @@ def test_a_page_is_saved(tmp_path: Path) -> None:
 
 DRIVER = """<script>
 const pieces = Array.from(document.querySelectorAll(".piece")), text = document.getElementById("text");
-const said = id => document.getElementById(id).textContent;
+const textOf = id => document.getElementById(id).textContent;
 const send = (to, kind, name, more) => to.dispatchEvent(new kind(name, {bubbles: true, cancelable: true, ...more}));
 const key = (name, shiftKey) => send(document.activeElement, KeyboardEvent, "keydown", {key: name, shiftKey});
 const acts = {
@@ -121,7 +121,7 @@ const shot = () => ({
   ledger: Object.fromEntries(Array.from(document.querySelectorAll("#bar span"),
     s => [s.dataset.entry, Number(s.dataset.value)])),
   bar: getComputedStyle(document.getElementById("bar")).display, hash: location.hash,
-  ...Object.fromEntries(["said", "sources", "others", "share", "low", "high", "keys"].map(id => [id, said(id)])),
+  ...Object.fromEntries(["summary", "sources", "others", "share", "low", "high", "keys"].map(id => [id, textOf(id)])),
 });
 const play = tries => {  // keys come to a page that has the focus, which a browser under load gives it late
   if (!document.hasFocus() && tries) { setTimeout(play, 20, tries - 1); return; }
@@ -153,10 +153,10 @@ def agrees(seen: dict[str, Any], expected: Explanation) -> None:
     assert seen["ledger"] == pytest.approx(
         {name: getattr(expected.ledger, name) for name in ("inputs", "positions", "biases", "gap")}, rel=1e-4
     )
-    assert f"logit {number(expected.output)}" in seen["said"]
+    assert f"logit {number(expected.output)}" in seen["summary"]
     assert seen["keys"].endswith(f"= {number(expected.output)}")
     share = Sink.of(0, expected.features, expected.scores).share
-    assert f"{share:.0%} of all relevance" in seen["share"]
+    assert f"{share:.0%} of the absolute relevance" in seen["share"]
 
 
 def coloured(scores: dict[int, float]) -> dict[str, list[str]]:
@@ -189,14 +189,14 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     agrees(hovered, ONE.row(2))
     assert hovered["colours"] == coloured({i: float(f"{score:.4g}") for i, score in enumerate(step.scores)})
     assert hovered["selected"] == [START + 2]
-    assert hovered["said"] == f"“↵” · logit {number(step.output)} · probability {step.probability:.1%}"
+    assert hovered["summary"] == f"“↵” · logit {number(step.output)} · probability {step.probability:.1%}"
     assert hovered["others"] == f"most probable here: “↵” 50.0%, “{HOSTILE}” 12.5%"
     assert hovered["sources"].startswith(f"mostly from “<s>” {number(step.scores[0])}")
     assert (hovered["low"], hovered["high"]) == (number(step.scores[0]), number(-step.scores[0]))
     assert hovered["hash"] == ""
     left = next(shots)
     assert (left["scores"], left["colours"], left["selected"]) == ({}, {}, [])
-    assert (left["said"], left["keys"], left["bar"]) == ("", "", "none")
+    assert (left["summary"], left["keys"], left["bar"]) == ("", "", "none")
 
     assert next(shots)["hash"] == "#step=1"
     span = next(shots)
@@ -204,7 +204,7 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     assert span["selected"] == [START + i for i in range(1, 5)]
     assert span["hash"] == "#step=1-4"
     assert span["others"] == ""
-    assert span["said"].startswith("“,↵ a & b [bold]x[/bold]” · logit ")
+    assert span["summary"].startswith("“,↵ a & b [bold]x[/bold]” · logit ")
     assert next(shots) == span  # what is held stays
     backwards = next(shots)
     agrees(backwards, ONE.span(0, 1))
@@ -213,7 +213,7 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     assert without["colours"].keys() == {str(i) for i in lit(backwards) if i}
     largest = max((i for i in lit(backwards) if i), key=lambda i: abs(lit(backwards)[i]))
     assert without["colours"][str(largest)][0] in map(colours.hexadecimal, (colours.FOR, colours.AGAINST))
-    assert "it is left out of the picture, not of the books" in without["share"]
+    assert "it is not shown, but counted in the ledger" in without["share"]
     assert "<s>" not in without["sources"]
     assert without["hash"] == "#step=0-1&first=out"
     assert next(shots) == backwards
@@ -224,7 +224,7 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     column = next(shots)
     given = {START + j: step.scores[4] for j, step in enumerate(ONE.steps)}
     assert lit(column) == pytest.approx(given, rel=2e-3)
-    assert column["said"] == f"“ <b>France” gave {number(sum(given.values()))} to what was written"
+    assert column["summary"] == f"“ <b>France” contributed {number(sum(given.values()))} to the generated tokens"
     assert (column["bar"], column["share"], column["selected"]) == ("none", "", [4])
     assert next(shots)["hash"] == "#feature=4"
     assert next(shots)["selected"] == [START + 3]  # a span is of written tokens alone
@@ -279,7 +279,7 @@ def test_an_address_holds_a_token_under_the_policy_and_two_inputs_are_two_blocks
     found = [(int(i), score) for i, score in re.findall(r'data-i="(\d+)"[^>]* data-score="(.*?)"', dom)]
     assert [float(score) for _, score in found] == pytest.approx(one.span(2, 3).scores, rel=2e-3, abs=1e-3)
     assert re.findall('<h2>(.*?)</h2><div class="pieces" role="listbox"', dom) == ["source", "answer so far"]
-    assert ("no ledger: this method does not split the score" in dom.split("<script")[0]) == (not ledger)
+    assert ("no ledger: this method does not decompose the output" in dom.split("<script")[0]) == (not ledger)
     assert "img" not in Pieces(dom).tags
 
 
@@ -332,7 +332,7 @@ def test_steps_that_are_asked_for() -> None:
     text = printed(120, [5, 1], color_system=None)
     assert re.findall(r"^ +(\d) ", text, re.MULTILINE) == ["5", "1"]
     for wrong in (-1, 7):
-        with pytest.raises(conserva.Error, match=f"step={wrong}: there are 7 written tokens"):
+        with pytest.raises(conserva.Error, match=f"step={wrong} is not an index of the 7 generated tokens"):
             printed(120, [wrong])
 
 
@@ -340,6 +340,6 @@ def test_without_a_ledger_and_with_two_inputs() -> None:
     steps = tuple(replace(step, ledger=None) for step in ONE.steps)
     one = replace(ONE, steps=steps, sections=(("source", START - 1), ("answer so far", len(WRITTEN) + 1)))
     text = printed(120, one=one, color_system=None)
-    assert "no ledger: this method does not split the score" in text
+    assert "no ledger: this method does not decompose the output" in text
     assert "source: <s>The capital" in text
     assert "answer so far:  is Paris" in text

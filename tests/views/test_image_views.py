@@ -18,10 +18,10 @@ from rich.text import Text
 import conserva
 from conserva.results.explanation import Explanation
 from conserva.tasks.pixels import png
-from conserva.views import blocks, figure, overlay, pictures, terminal
+from conserva.views import explanation_figure, patch_overlay, pictures, terminal, terminal_pictures
 from conserva.views.colours import AGAINST, FOR
 from conserva.views.explanation_page import page
-from conserva.views.nodes import counted, label, strongest
+from conserva.views.picture_nodes import counted, label, strongest
 from made_up_explanations import BROWSER, in_browser
 from made_up_images import COLUMNS, ROWS, SCORES, dark_to_light, explained
 
@@ -46,7 +46,7 @@ def test_every_patch_has_its_place_its_colour_and_its_number() -> None:
         expected = (column * size, row * size, (column + 1) * size, (row + 1) * size)
         assert tuple(map(float, (left, top, right, bottom))) == pytest.approx(expected, abs=0.01)
         assert colour == "#{:02x}{:02x}{:02x}".format(*(FOR if score > 0 else AGAINST))
-        assert float(opacity) == pytest.approx(overlay.DENSEST * abs(score), abs=1e-3)
+        assert float(opacity) == pytest.approx(patch_overlay.DENSEST * abs(score), abs=1e-3)
         assert title == f"r{row + 1}c{column + 1}: {score:+.3f}"
 
 
@@ -55,7 +55,7 @@ def test_beneath_the_colours_the_image_is_grey_and_light_and_alone_it_is_itself(
     levels = np.asarray(under)[::9, ::9]
     assert levels.shape == (20, 30)
     assert np.array_equal(np.asarray(under), levels.repeat(9, 0).repeat(9, 1))  # no blur where 280 are more than 30
-    assert levels.min() == overlay.DARKEST
+    assert levels.min() == patch_overlay.DARKEST
     assert (np.diff(levels[0].astype(int)) >= 0).all()
     assert np.ptp(levels) > 80  # still to be recognised
     first, second = rasters(pictures.row_of_pictures([explained()]))
@@ -75,7 +75,7 @@ def test_page_needs_nothing_from_outside() -> None:
     assert "img-src data:" in text
     assert not re.search(r"https?://|<b>|<s>|<script", text)
     assert [one for one in re.findall(r'href="([^"]{5})', text) if one != "data:"] == []
-    assert "point at a patch for its number" in text
+    assert "point at a patch for its score" in text
     assert "6 patches, the largest scores first" in text
     assert "-1.000<span" in text  # the scale's ends
     assert len(re.findall("data-score=", text)) == 6
@@ -97,7 +97,7 @@ def test_in_a_browser_the_image_is_seen_beneath_the_colours(tmp_path: Path) -> N
 def test_files(tmp_path: Path, ending: str) -> None:
     one, many = tmp_path / f"one{ending}", tmp_path / f"many{ending}"
     explained().save(one)
-    figure.draw([explained(), explained(method="gi"), explained(text="dog.png")], many)
+    explanation_figure.draw([explained(), explained(method="gi"), explained(text="dog.png")], many)
     assert min(one.stat().st_size, many.stat().st_size) > 2000
     if ending == ".svg":
         assert len(rasters(many.read_text())) == 5  # two inputs, three methods
@@ -128,7 +128,7 @@ def test_terminal_has_the_image_and_its_colours_as_half_blocks() -> None:
     assert len(drawn) == ROWS * 16 // 2  # 48 blocks for three patches, two rows of pixels in each line
     assert {line.count("▀") for line in drawn} == {96}
     assert {line.count("▀") for line in map(_plain, printed(explained(), width=70).splitlines()) if "▀" in line} == {48}
-    assert any("colours from -1.000 (blue, against) to +1.000 (red, for)" in line for line in plain)
+    assert any("colours from -1.000 (blue, against the target) to +1.000 (red, for it)" in line for line in plain)
     assert any("6 patches, the largest scores:" in line for line in plain)
     narrow = [line for line in map(_plain, printed(explained(), width=20).splitlines()) if "▀" in line]
     assert {line.count("▀") for line in narrow} == {18}
@@ -139,19 +139,19 @@ def _plain(line: str) -> str:
 
 
 def test_terminal_mixes_colour_and_ground_as_a_page_does() -> None:
-    assert overlay.seen_through((200, 200, 200), 0.0, 1.0) == (200, 200, 200)
-    mixed = overlay.seen_through((200, 200, 200), -2.0, 2.0)
-    assert mixed == tuple(round(200 + (end - 200) * overlay.DENSEST) for end in AGAINST)
+    assert patch_overlay.blended((200, 200, 200), 0.0, 1.0) == (200, 200, 200)
+    mixed = patch_overlay.blended((200, 200, 200), -2.0, 2.0)
+    assert mixed == tuple(round(200 + (end - 200) * patch_overlay.DENSEST) for end in AGAINST)
     console = Console(file=io.StringIO(), width=110, color_system="truecolor", force_terminal=True)
-    console.print(blocks.patches(explained(), 1.0, 110))
+    console.print(terminal_pictures.patches(explained(), 1.0, 110))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     upper, lower = (
         [tuple(map(int, one)) for one in re.findall(r"38;2;(\d+);(\d+);(\d+)", line)] for line in (lines[0], lines[-1])
     )
     assert upper[0][0] < 20  # the image itself: dark at its left
-    ground = overlay.grey(Pictures.fromarray(dark_to_light())).convert("RGB").resize((48, 32)).getpixel((47, 0))
+    ground = patch_overlay.grey(Pictures.fromarray(dark_to_light())).convert("RGB").resize((48, 32)).getpixel((47, 0))
     assert upper[-1] == ground  # r1c3 has the score 0
-    assert lower[-1] == overlay.seen_through(ground, 1.0, 1.0)  # and r2c3 the largest
+    assert lower[-1] == patch_overlay.blended(ground, 1.0, 1.0)  # and r2c3 the largest
 
 
 def test_terminal_without_shades_lists_numbers() -> None:
@@ -179,11 +179,11 @@ def test_words_for_who_does_not_see_it() -> None:
 
 
 BAD = [
-    ({"grid": [3, 3]}, r"has 3 x 3 patches, the explanation scores for 6"),
+    ({"grid": [3, 3]}, r"has 3 x 3 patches, but the explanation has scores for 6"),
     ({"image": "no base64!"}, "'cat.png' is not an image: it must be a base64-encoded PNG"),
     ({"image": base64.b64encode(b"no png").decode()}, "is not an image"),
     ({"image": None}, "is not an image"),
-    ({"kind": "film"}, "of the kind 'film': only 'molecule', 'superpixels', 'image' can be drawn"),
+    ({"kind": "film"}, "has the unknown kind 'film'; known kinds: 'molecule', 'superpixels', 'image'"),
 ]
 
 

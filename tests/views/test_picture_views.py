@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from conserva.results.explanation import Explanation
-from conserva.views import blocks, colours, figure, pictures, terminal
+from conserva.views import colours, explanation_figure, pictures, terminal, terminal_pictures
 from conserva.views.explanation_page import page
-from conserva.views.nodes import strongest
+from conserva.views.picture_nodes import strongest
 from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, image, molecule
 from made_up_explanations import BROWSER, in_browser
@@ -65,7 +65,7 @@ def test_page_shows_the_picture_and_lists_its_nodes(one: Explanation) -> None:
         assert not re.search(r"https?://|<b>|<i>|<s>", text)
         assert 'role="img" aria-label="&lt;b&gt;' in text
     kind = "an atom" if one.picture["kind"] == "molecule" else "a superpixel"  # type: ignore[index]
-    assert f"point at {kind} for its number" in page([one])
+    assert f"point at {kind} for its score" in page([one])
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
@@ -97,7 +97,7 @@ def test_every_ending_is_written(tmp_path: Path, one: Explanation, ending: str) 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_figure_of_several_methods(tmp_path: Path, one: Explanation, ending: str) -> None:
     path = tmp_path / f"several{ending}"
-    figure.draw([replace(one, method=rf"$\frac{i}$") for i in range(3)], path)  # a name is no formula
+    explanation_figure.draw([replace(one, method=rf"$\frac{i}$") for i in range(3)], path)  # a name is no formula
     assert path.read_bytes().startswith(STARTS[ending])
 
 
@@ -106,7 +106,7 @@ def test_a_figure_has_the_colours_of_the_page(tmp_path: Path) -> None:
 
     path = tmp_path / "one.png"
     one = image()
-    figure.draw([one], path)
+    explanation_figure.draw([one], path)
     pixels = {tuple(pixel) for row in (imread(path)[..., :3] * 255).round().astype(int).tolist() for pixel in row}
     shades = {colours.shade(score, 0.5) for score in one.scores[1:]}
     assert shades <= pixels
@@ -147,12 +147,14 @@ def test_superpixels_as_half_blocks() -> None:
         painted = [line for line in text.split("\n") if "▀" in line]
         assert [line.count("▀") for line in painted] == [blocks_a_line] * lines
     regions = one.picture["regions"]  # type: ignore[index]
-    block = blocks.half_blocks([[colours.shade(one.scores[1 + node], 0.5) for node in row] for row in regions])
+    block = terminal_pictures.half_blocks(
+        [[colours.shade(one.scores[1 + node], 0.5) for node in row] for row in regions]
+    )
     styles = [str(span.style) for span in block.spans]
     place = 5 * 28 + 9
     upper, lower = (colours.hexadecimal(colours.shade(one.scores[1 + regions[y][9]], 0.5)) for y in (10, 11))
     assert styles[place] == f"{upper} on {lower}"
-    assert blocks.half_blocks([[(0, 0, 0)]]).plain == "▀"  # a last row alone
+    assert terminal_pictures.half_blocks([[(0, 0, 0)]]).plain == "▀"  # a last row alone
 
 
 def test_terminal_without_shades_lists_the_largest_scores() -> None:
@@ -174,10 +176,10 @@ def test_comparison_has_short_rows() -> None:
 
 def test_atoms_of_the_smiles_have_their_colours_in_the_terminal() -> None:
     one = molecule("Clc1cc(Br)cnc1[C@@H](C)[O-]")
-    line = blocks.molecule(one, 0.5)
+    line = terminal_pictures.molecule(one, 0.5)
     atoms = ["Cl", "c", "c", "c", "Br", "c", "n", "c", "[C@@H]", "C", "[O-]"]
     assert [line.plain[span.start : span.end] for span in line.spans] == atoms
     for span, score in zip(line.spans, one.scores[1:], strict=True):
         assert str(span.style).endswith(f"on {colours.hexadecimal(colours.shade(score, 0.5))}")
     apart = replace(one, picture={"kind": "molecule", "smiles": "CC"})  # as if a SMILES were not understood
-    assert blocks.molecule(apart, 0.5).plain == "Cl C C C Br C N C C C O"
+    assert terminal_pictures.molecule(apart, 0.5).plain == "Cl C C C Br C N C C C O"

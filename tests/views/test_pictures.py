@@ -10,12 +10,12 @@ import pytest
 import conserva
 from conserva.datasets.molecules import parsed
 from conserva.results.explanation import Explanation
-from conserva.views import blocks, colours, figure, pictures
+from conserva.views import colours, explanation_figure, pictures, terminal_pictures
 from conserva.views.explanation_page import fragment, page
 from conserva.views.molecule import molecule_svg
-from conserva.views.nodes import node_scores
-from conserva.views.shapes import circle, commands, extent
+from conserva.views.picture_nodes import node_scores
 from conserva.views.superpixels import contours, region_paths, superpixels_svg
+from conserva.views.vector_drawing import circle, commands, extent
 from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, digit, image, molecule, regions_with_corners
 
@@ -94,7 +94,7 @@ def test_molecules_of_every_kind(smiles: str) -> None:
     assert 20 < height < 340
     centres = [middle(path) for path, _, _ in nodes.values()]
     assert len({(round(x), round(y)) for x, y in centres}) == len(nodes)
-    coloured = blocks.molecule(one, 0.5)
+    coloured = terminal_pictures.molecule(one, 0.5)
     assert coloured.plain == smiles
     assert len(coloured.spans) == len(nodes)
     assert len(svg) < 40_000
@@ -234,8 +234,8 @@ def test_a_gallery_has_a_row_for_each_input_and_a_column_for_each_method() -> No
     drawing = pictures.gallery_drawing(ones)
     places: dict[str, list[tuple[float, float]]] = {}
     for part in drawing.parts:
-        if isinstance(part, pictures.Placed):
-            name = next(words.text for words in part.drawing.parts if isinstance(words, pictures.Words))
+        if isinstance(part, pictures.Inset):
+            name = next(words.text for words in part.drawing.parts if isinstance(words, pictures.TextLine))
             places.setdefault(name, []).append((part.x, part.y))
     assert {name: len(some) for name, some in places.items()} == {"input": 2, "exact": 1, "gae": 2, "rollout": 2}
     for some in places.values():
@@ -247,7 +247,7 @@ def test_a_gallery_has_a_row_for_each_input_and_a_column_for_each_method() -> No
 def test_rows_that_are_too_wide_go_on_below() -> None:
     ones = [image(method=f"method {i}") for i in range(20)]
     drawing = pictures.gallery_drawing(ones)
-    placed = [part for part in drawing.parts if isinstance(part, pictures.Placed)]
+    placed = [part for part in drawing.parts if isinstance(part, pictures.Inset)]
     assert len(placed) == 21
     assert len({(part.x, part.y) for part in placed}) == 21
     assert max(part.x + part.drawing.width for part in placed) <= drawing.width <= pictures.ACROSS + 40
@@ -298,8 +298,8 @@ def test_pictures_that_are_refused(one: Explanation, says: str) -> None:
 def test_drawings_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(conserva.Error, match="'molecule', not 'superpixels'"):
         superpixels_svg(molecule())
-    with pytest.raises(conserva.Error, match="apart"):
-        figure.draw([molecule(), replace(molecule(), picture=None)], tmp_path / "both.png")
+    with pytest.raises(conserva.Error, match="in a separate call"):
+        explanation_figure.draw([molecule(), replace(molecule(), picture=None)], tmp_path / "both.png")
     with pytest.raises(conserva.Error, match="no explanation"):
         pictures.gallery([])
     assert node_scores(molecule("CCO")) == {0: -0.5, 1: 0.2, 2: -0.2}
@@ -322,7 +322,7 @@ def test_a_system_on_which_rdkit_cannot_draw_is_told_what_to_install(monkeypatch
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_a_figure_that_cannot_be_written_raises_what_the_system_says(ending: str, tmp_path: Path) -> None:
-    from conserva.views.canvas import new_figure, save_figure
+    from conserva.views.matplotlib_figures import new_figure, save_figure
 
     (tmp_path / f"x{ending}").symlink_to("/dev/full")
     figure = new_figure(2, 2)

@@ -78,8 +78,8 @@ def test_comparison_says_why_a_method_does_not_apply() -> None:
 
 def test_an_explanation_without_a_ledger_or_scores() -> None:
     one = explanation(["a"], ledger=None, scores=(0.0,), probability=None)
-    assert "does not split" in printed(one, color_system=None)
-    assert "does not split" in page([one])
+    assert "does not decompose" in printed(one, color_system=None)
+    assert "does not decompose" in page([one])
 
 
 # The page

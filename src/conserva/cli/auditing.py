@@ -45,7 +45,7 @@ def _audit(given: argparse.Namespace) -> None:
         whole = {one.rules: one.to_dict() for one in audits}
         put_json(whole)
     else:
-        from ..views.audit import compare, show
+        from ..views.audit_terminal import compare, show
 
         if len(audits) > 1:
             compare(audits)

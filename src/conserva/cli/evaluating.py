@@ -63,7 +63,7 @@ def _evaluate(given: argparse.Namespace) -> None:
     from ..evaluation.run import evaluate
     from ..evaluation.store import save
     from ..tasks import Image
-    from ..views.table import show
+    from ..views.evaluation_terminal import show
 
     task = load_task(given)
     data = given.data

@@ -215,8 +215,8 @@ def _shaped(one: Explanation, given: argparse.Namespace) -> Explanation:
 
 def _write(found: Iterable[Explanation], given: argparse.Namespace) -> None:
     """Write the page and the picture, if they are asked for; a page is written as its explanations come."""
+    from ..views.explanation_figure import draw
     from ..views.explanation_page import page_parts
-    from ..views.figure import draw
 
     kept = []
 

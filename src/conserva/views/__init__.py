@@ -1,1 +1,1 @@
-"""Views: explanations as text, page or picture. They show, and compute nothing but colours."""
+"""Views: results in the terminal, as HTML pages and as pictures. They compute nothing but colours and layout."""

@@ -1,4 +1,4 @@
-"""Audits as a page that needs nothing from outside: the ledgers of one model under one or several rule sets."""
+"""Audits of one model under one or several rule sets as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,67 +6,69 @@ from collections.abc import Sequence
 
 from .._util.text import displayed
 from ..auditing.result import Audit
-from .audit import (
+from .audit_terminal import (
     BROKEN,
     NUMBERS,
     agrees,
     amounts,
-    books,
     coverage,
     head_note,
     heads,
     leaks,
     ledger_line,
-    named,
+    ledger_rows,
+    module_label,
     norm_note,
     norms,
     operation,
+    require_audits,
     samples,
-    some,
     subject,
     untraced,
     verdict,
 )
 from .audit_wording import MEANINGS, summary
 from .components import Cell, Figure, Row, Table, bar_of
+from .evaluation_terminal import value_text
 from .rendering import render
-from .table import said
 from .waterfall import norm_caption, norm_svg, scatter_caption, scatter_svg, waterfall_caption, waterfall_svg
 from .wording import number
 
 MOST, FEW = 20, 8
-"""Rows of a table, of components and norms, and of heads: what leaks less is in the audit's JSON."""
+"""Maximum number of rows of components and norms, and of heads; the audit's JSON has all."""
 
 
 def page(audits: Sequence[Audit]) -> str:
-    """Return audits of one model as a whole page: summary, ledgers, waterfall, leaks, propositions, coverage."""
-    audits = displayed(some(audits))
+    """Return an HTML page of audits of one model: summary, ledgers, waterfall, leaks, propositions, coverage."""
+    audits = displayed(require_audits(audits))
     first = audits[0]
-    line = f"{subject(first)} · rules {', '.join(one.rules for one in audits)} · {samples(first)}"
-    note = "Means over samples; worst gap: of a sample, as a share of the largest output."
+    line = f"{subject(first)} · rules {', '.join(audit.rules for audit in audits)} · {samples(first)}"
+    note = "Means over samples; worst gap: the largest gap of a sample, relative to the largest output."
     return render(
         "audit.html",
         title=f"Conservation: {line}",
         lines=[line],
         summary=summary(audits),
-        bars=[(one.rules, bar_of(one, one.output, ledger_line(one)), verdict(one)) for one in audits],
-        entries=_side_by_side("entry", *books(audits), audits, note),
+        bars=[(audit.rules, bar_of(audit, audit.output, ledger_line(audit)), verdict(audit)) for audit in audits],
+        entries=_side_by_side("entry", *ledger_rows(audits), audits, note),
         waterfall=Figure(waterfall_svg(audits), waterfall_caption(audits)),
         leaks=_side_by_side("kind", *leaks(audits), audits, _missed(audits)),
-        components=[(one.rules, _components(one)) for one in audits],
+        components=[(audit.rules, _components(audit)) for audit in audits],
         layers=_layers(audits),
         sums=Figure(scatter_svg(audits), scatter_caption(audits)) if first.sums else None,
-        heads=[(one.rules, _heads(one)) for one in audits],
+        heads=[(audit.rules, _heads(audit)) for audit in audits],
         norm=_norm_figure(audits),
-        norms=[(one.rules, _norms(one)) for one in audits],
-        coverage=[(one.rules, _coverage(one)) for one in audits],
-        provenance=[(one.rules, {key: said(value) for key, value in one.provenance.items()}) for one in audits],
+        norms=[(audit.rules, _norms(audit)) for audit in audits],
+        coverage=[(audit.rules, _coverage(audit)) for audit in audits],
+        provenance=[
+            (audit.rules, {key: value_text(value) for key, value in audit.provenance.items()}) for audit in audits
+        ],
         meanings=MEANINGS,
     )
 
 
 def _missed(audits: Sequence[Audit]) -> str:
-    missed = [f"{one.rules}: {number(untraced(one))}" for one in audits if untraced(one)]
+    missed = [f"{audit.rules}: {number(untraced(audit))}" for audit in audits if untraced(audit)]
     return "Below 0: counted twice." + (f" In no component: {', '.join(missed)}." if missed else "")
 
 
@@ -74,16 +76,16 @@ def _side_by_side(
     title: str, names: Sequence[str], rows: Sequence[Sequence[str]], audits: Sequence[Audit], note: str
 ) -> Table:
     return _table(
-        note, [title, *(one.rules for one in audits)], [[name, *row] for name, row in zip(names, rows, strict=True)]
+        note, [title, *(audit.rules for audit in audits)], [[name, *row] for name, row in zip(names, rows, strict=True)]
     )
 
 
-def _components(one: Audit) -> Table | None:
-    ranked = one.ranked()
+def _components(audit: Audit) -> Table | None:
+    ranked = audit.ranked()
     if not ranked:
         return None
     rows = [
-        [str(rank), f"{named(part.module)}\n{operation(part)}", *amounts(part)]
+        [str(rank), f"{module_label(part.module)}\n{operation(part)}", *amounts(part)]
         for rank, part in enumerate(ranked[:MOST], start=1)
     ]
     titles = ["rank", "module, function · kind · rule", *NUMBERS]
@@ -91,48 +93,53 @@ def _components(one: Audit) -> Table | None:
 
 
 def _layers(audits: Sequence[Audit]) -> Table:
-    found = [one.layers() for one in audits]
-    order = dict.fromkeys(layer for one in found for layer in one)
-    titles = [f"{one.rules}: {what}" for one in audits for what in ("constants", "leak")]
-    rows = [[layer, *(number(value) for one in found for value in one.get(layer, (0.0, 0.0)))] for layer in order]
-    note = "From the output down: what the constants of each layer take, and what leaks; below 0: counted twice."
+    by_audit = [audit.layers() for audit in audits]
+    order = dict.fromkeys(layer for layers in by_audit for layer in layers)
+    titles = [f"{audit.rules}: {what}" for audit in audits for what in ("constants", "leak")]
+    rows = [
+        [layer, *(number(value) for layers in by_audit for value in layers.get(layer, (0.0, 0.0)))] for layer in order
+    ]
+    note = "From the output down: the relevance of the constants of each layer, and its leak; below 0: counted twice."
     return _table(note, ["layer", *titles], rows)
 
 
-def _heads(one: Audit) -> Table | None:
-    if not one.heads:
+def _heads(audit: Audit) -> Table | None:
+    if not audit.heads:
         return None
     rows = [
-        [named(head.module), str(head.head), number(head.entering), number(head.broke), number(head.covariance)]
-        for head in heads(one)[:FEW]
+        [module_label(head.module), str(head.head), number(head.entering), number(head.broke), number(head.covariance)]
+        for head in heads(audit)[:FEW]
     ]
     titles = ["module", "head", "entering", "broke", "covariance"]
-    return _table(head_note(one) + _rest(len(one.heads), FEW), titles, rows)
+    return _table(head_note(audit) + _rest(len(audit.heads), FEW), titles, rows)
 
 
-def _norms(one: Audit) -> Table | None:
-    if not one.norms:
+def _norms(audit: Audit) -> Table | None:
+    if not audit.norms:
         return None
     rows = [
-        [named(norm.module), *map(number, (norm.entering, norm.leaving, norm.predicted))] for norm in norms(one)[:MOST]
+        [module_label(norm.module), *map(number, (norm.entering, norm.leaving, norm.predicted))]
+        for norm in norms(audit)[:MOST]
     ]
-    return _table(norm_note(one) + _rest(len(one.norms)), ["module", "entering", "leaving", "predicted"], rows)
+    return _table(norm_note(audit) + _rest(len(audit.norms)), ["module", "entering", "leaving", "predicted"], rows)
 
 
 def _norm_figure(audits: Sequence[Audit]) -> Figure | None:
-    """Return the norm that loses most, as figure 2 of the paper has one; under the plain gradient if there is that."""
-    drawable = {i: [norm for norm in one.norms if norm.before and norm.after] for i, one in enumerate(audits)}
+    """Return the figure of the norm that loses most (figure 2 of the paper), if possible under the plain gradient."""
+    drawable = {i: [norm for norm in audit.norms if norm.before and norm.after] for i, audit in enumerate(audits)}
     choices = sorted((i for i in drawable if drawable[i]), key=lambda i: agrees(audits[i], "norm") is None)
     if not choices:
         return None
-    one = audits[choices[0]]
+    audit = audits[choices[0]]
     worst = max(drawable[choices[0]], key=lambda norm: abs(norm.entering - norm.leaving))
-    return Figure(norm_svg(one, worst.module), norm_caption(one, worst.module))
+    return Figure(norm_svg(audit, worst.module), norm_caption(audit, worst.module))
 
 
-def _coverage(one: Audit) -> Table | None:
-    rows = [[met.kind, met.function, met.rule, str(calls), str(modules)] for met, calls, modules in coverage(one)]
-    note = "What met which rule: calls in one forward pass, and the modules that made them."
+def _coverage(audit: Audit) -> Table | None:
+    rows = [
+        [entry.kind, entry.function, entry.rule, str(calls), str(modules)] for entry, calls, modules in coverage(audit)
+    ]
+    note = "Which rule was used for which operation, with the calls in one forward pass and the modules that made them."
     return _table(note, ["kind", "function", "rule", "calls", "modules"], rows, words=3) if rows else None
 
 
@@ -141,7 +148,7 @@ def _rest(count: int, most: int = MOST) -> str:
 
 
 def _table(note: str, titles: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> Table:
-    """Return a table whose first columns are words; a second line of a cell says more of the first."""
+    """Return a table; the first `words` columns are text, and cells may have a second line."""
     kinds = ["word" if 0 < i < words else "" for i in range(len(titles))]
     return Table(
         note,

@@ -1,81 +1,83 @@
-"""What the page of audits says in words: the summary, and what its numbers mean."""
+"""Texts of the page of audits: the summary, and the definitions of the terms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 from ..auditing.result import Audit
-from .audit import agrees, closes, kinds, named, samples, share, some, untraced
+from .audit_terminal import agrees, closes, kinds, module_label, require_audits, samples, share, untraced
 from .wording import number
 
 MEANINGS = {
-    "the books": "output = inputs + positions + biases + gap. Relevance starts as the output and is handed back "
-    "through the model to its inputs; positions and biases take a part. The gap is what got lost on the way.",
-    "leak": "What enters an operation from the output's side and neither leaves it towards the inputs nor goes to "
-    "constants. Below 0 more leaves than enters: relevance is counted twice. All leaks together are the gap.",
-    "size": "The leak of each sample without its sign, averaged: where leaks of different samples cancel, this does "
-    "not.",
+    "ledger": "output = inputs + positions + biases + gap. Relevance is propagated backward from the output to the "
+    "inputs; a part of it belongs to position embeddings and biases. The gap is what was lost on the way. The ledger "
+    "closes if the gap is 0 up to rounding.",
+    "leak": "Relevance that enters an operation from the output's side and neither leaves it towards the inputs nor "
+    "belongs to constants. Below 0, more leaves than enters: relevance is counted twice. The gap is the sum of all "
+    "leaks.",
+    "size": "The mean of |leak| over the samples: leaks of different samples with opposite signs do not cancel in it.",
     "constants": "Biases, positions, and everything else that the model adds and that is not an input.",
     "gi": "Gradient x Input: every operation is differentiated.",
-    "ah, ln, ah+ln": "The rules of Ali et al. (2022): attention probabilities (ah) and the scales of norms (ln) are "
-    "taken as constants. Activations are differentiated, and leak.",
-    "exact": "The same, and activations and products are read as linear too: the books close.",
-    "Proposition 1": "Under the plain gradient a head hands on more, or less, than it gets: by the covariance of its "
-    "scores with its values. “Broke” is what was measured.",
-    "Proposition 2": "Under the plain gradient a norm lets only eps / (eps + variance) of its relevance through, which "
-    "is next to nothing.",
+    "ah, ln, ah+ln": "The rules of Ali et al. (2022): attention probabilities (ah) and the standard deviations of "
+    "norms (ln) are treated as constants. Activations are differentiated, and leak.",
+    "exact": "As ah+ln, but activations and products are treated as linear too: the ledger closes.",
+    "Proposition 1": "Under the plain gradient, the relevance that leaves an attention head differs from the relevance "
+    "that enters it by the covariance of its scores with its values. “Broke” is the measured difference.",
+    "Proposition 2": "Under the plain gradient, only eps / (eps + variance) of the relevance that enters a norm leaves "
+    "it, which is almost nothing.",
 }
 
 
 def summary(audits: Sequence[Audit]) -> list[str]:
-    """Say in plain words where the books close, where they leak, and whether the propositions hold."""
-    first = some(audits)[0]
+    """Return a summary in plain words: which ledgers close, where relevance leaks, whether the propositions hold."""
+    first = require_audits(audits)[0]
     start = (
-        f"{first.model} gives “{first.target}” {number(first.output)}, on average over {samples(first)}. An "
-        "explanation splits this number among the inputs; what biases and positions take, and what gets lost, "
-        "is on the books."
+        f"The output of {first.model} for “{first.target}” is {number(first.output)}, on average over "
+        f"{samples(first)}. An explanation splits this number among the inputs; the ledger shows what belongs to "
+        "biases and positions instead, and what is lost."
     )
-    told = [" ".join(_told(one)) for one in audits]
-    return [start, *told, *[text for text in [" ".join(_theory(audits))] if text]]
+    paragraphs = [" ".join(_rule_set(audit)) for audit in audits]
+    return [start, *paragraphs, *[text for text in [" ".join(_theory(audits))] if text]]
 
 
-def _told(one: Audit) -> Iterable[str]:
-    """Say what the books of one rule set come to, and where most of it leaks."""
-    worst = share(one.relative_gap())
-    if closes(one):
+def _rule_set(audit: Audit) -> Iterable[str]:
+    """Yield sentences on the ledger of one rule set and its largest leaks."""
+    worst = share(audit.relative_gap())
+    if closes(audit):
         yield (
-            f"Under “{one.rules}” the books close: of {number(one.output)} the inputs get {number(one.inputs)}, "
-            f"positions {number(one.positions)}, biases {number(one.biases)}, and no sample is off by more than "
-            f"{worst} of the largest output."
+            f"Under “{audit.rules}” the ledger closes: of {number(audit.output)}, the inputs get "
+            f"{number(audit.inputs)}, positions {number(audit.positions)} and biases {number(audit.biases)}. The "
+            f"largest gap of a sample is {worst} of the largest output."
         )
         return
-    way = "gets lost on the way" if one.gap >= 0 else "is counted twice"
+    way = "is lost" if audit.gap >= 0 else "is counted twice"
     yield (
-        f"Under “{one.rules}” they do not close: of {number(one.output)} the inputs get {number(one.inputs)}, and "
-        f"{number(one.gap)} {way}; the worst sample is off by {worst} of the largest output."
+        f"Under “{audit.rules}” the ledger does not close: of {number(audit.output)}, the inputs get "
+        f"{number(audit.inputs)}, and {number(audit.gap)} {way}. The largest gap of a sample is {worst} of the largest "
+        "output."
     )
-    found, ranked = kinds(one), one.ranked()
-    total = sum(size for _, size in found.values())
+    by_kind, ranked = kinds(audit), audit.ranked()
+    total = sum(size for _, size in by_kind.values())
     if not ranked or not total:
         return
-    kind = max(found, key=lambda kind: found[kind][1])
+    kind = max(by_kind, key=lambda kind: by_kind[kind][1])
     top = ranked[0]
     yield (
-        f"By size, {share(found[kind][1] / total)} of all leaks are in operations of the kind “{kind}”; the largest "
-        f"single one is {named(top.module)} ({top.function}, leak {number(top.leak)})."
+        f"By size, {share(by_kind[kind][1] / total)} of all leaks are in operations of the kind “{kind}”; the largest "
+        f"single leak is in {module_label(top.module)} ({top.function}, {number(top.leak)})."
     )
-    if untraced(one):
-        yield f"Of the gap, {number(untraced(one))} is in no component: this audit has missed something."
+    if untraced(audit):
+        yield f"Of the gap, {number(untraced(audit))} is in no component: this audit is incomplete."
 
 
 def _theory(audits: Sequence[Audit]) -> Iterable[str]:
-    """Say whether the propositions hold where they apply."""
+    """Yield a sentence for each proposition that applies, on whether it holds."""
     parts: dict[str, tuple[str, Callable[[Audit], bool]]] = {
-        "attention": ("Proposition 1 of Ali et al. (2022), on attention heads,", lambda one: bool(one.heads)),
-        "norm": ("Proposition 2, on norms,", lambda one: bool(one.norms)),
+        "attention": ("Proposition 1 of Ali et al. (2022), on attention heads,", lambda audit: bool(audit.heads)),
+        "norm": ("Proposition 2, on norms,", lambda audit: bool(audit.norms)),
     }
     for kind, (name, has) in parts.items():
-        for one in audits:
-            found = agrees(one, kind) if has(one) else None
-            if found is not None:
-                yield f"{name} {'agrees' if found else 'does not agree'} with what was measured under “{one.rules}”."
+        for audit in audits:
+            holds = agrees(audit, kind) if has(audit) else None
+            if holds is not None:
+                yield f"{name} {'agrees' if holds else 'does not agree'} with the measurements under “{audit.rules}”."

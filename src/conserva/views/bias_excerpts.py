@@ -1,4 +1,4 @@
-"""Mentions of a bias study in their sentences: the most positive, the most negative, cut to what can be read."""
+"""Excerpts of a bias study: the mentions with the most positive and the most negative relevance, in their sentences."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from .._util.text import printable
 from ..bias_study.result import BiasStudy, Mention
-from .audit import middle
+from .audit_terminal import shortened
 
 EACH, ROOM = 2, 220
-"""Sentences of one word that a ranking shows, and characters of a sentence that are shown."""
+"""Maximum number of excerpts of one word, and maximum length of an excerpt."""
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A mention with what stands around it."""
+    """A mention and the text around it."""
 
     mention: Mention
     before: str
@@ -25,19 +25,19 @@ class Excerpt:
 
 
 def excerpt(study: BiasStudy, mention: Mention, room: int = ROOM) -> Excerpt:
-    """Return a mention in its sentence; of a long one, what stands around the mention."""
+    """Return a mention in its sentence, which is cut to about `room` characters."""
     text = study.sentences[mention.text]
-    name = middle(printable(text[mention.start : mention.end]), room)
+    name = shortened(printable(text[mention.start : mention.end]), room)
     before, after = printable(text[: mention.start]), printable(text[mention.end :])
     if len(before) + len(name) + len(after) > room:
-        left = max(0, room - len(name))
-        head = min(len(before), max(left // 2, left - len(after)))
-        before, after = _end(before, head), _end(after[::-1], left - head)[::-1]
+        remaining = max(0, room - len(name))
+        head = min(len(before), max(remaining // 2, remaining - len(after)))
+        before, after = _end(before, head), _end(after[::-1], remaining - head)[::-1]
     return Excerpt(mention, before, name, after)
 
 
 def _end(text: str, room: int) -> str:
-    """Return the end of a text, from a word's beginning where there is one."""
+    """Return the end of a text, starting at a word if possible."""
     if len(text) <= room:
         return text
     kept = text[len(text) - room :]
@@ -46,23 +46,23 @@ def _end(text: str, room: int) -> str:
 
 
 def extremes(study: BiasStudy, most: int) -> tuple[list[Excerpt], list[Excerpt]]:
-    """Return the mentions of most relevance above 0 and below 0, few of each word, and no sentence twice."""
-    order = sorted(study.mentions, key=lambda one: -one.relevance)
-    above = [one for one in order if one.relevance > 0]
-    below = [one for one in reversed(order) if one.relevance < 0]
+    """Return the mentions with the most positive and the most negative relevance, at most `EACH` of one word."""
+    order = sorted(study.mentions, key=lambda mention: -mention.relevance)
+    above = [mention for mention in order if mention.relevance > 0]
+    below = [mention for mention in reversed(order) if mention.relevance < 0]
     return _few_of_each(study, above, most), _few_of_each(study, below, most)
 
 
 def _few_of_each(study: BiasStudy, order: Iterable[Mention], most: int) -> list[Excerpt]:
-    seen: Counter[str] = Counter()
-    places: set[tuple[str, int]] = set()
-    found: list[Excerpt] = []
-    for one in order:
-        place = study.sentences[one.text], one.start
-        if len(found) == most:
+    counts: Counter[str] = Counter()
+    seen_sentences: set[tuple[str, int]] = set()
+    excerpts: list[Excerpt] = []
+    for mention in order:
+        sentence = study.sentences[mention.text], mention.start
+        if len(excerpts) == most:
             break
-        if seen[one.entity] < EACH and place not in places:
-            found.append(excerpt(study, one))
-            seen[one.entity] += 1
-            places.add(place)
-    return found
+        if counts[mention.entity] < EACH and sentence not in seen_sentences:
+            excerpts.append(excerpt(study, mention))
+            counts[mention.entity] += 1
+            seen_sentences.add(sentence)
+    return excerpts

@@ -1,4 +1,4 @@
-"""A bias study as a page that needs nothing from outside, for readers of every kind."""
+"""A bias study as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .bias_wording import (
     classes,
     counted,
     difference_cells,
+    displayable,
     entity_cells,
-    gated,
     group_cells,
     headline,
     left_out,
@@ -25,20 +25,20 @@ from .bias_wording import (
     swap_cells,
 )
 from .components import Cell, Figure, Row, Table
+from .evaluation_terminal import value_text
 from .rendering import render
-from .table import said
 
 ENDS, FLAGGED, QUOTED = 10, 30, 10
-"""Words at each end of the ranking and words flagged that are always seen, and sentences at each end."""
+"""Numbers of words at each end of the ranking and of flagged words that are not folded; of sentences at each end."""
 
 UNTESTED, WORDS = 60, 80
-"""Words with too few mentions, and words left out, that are listed: the study's JSON has all."""
+"""Maximum numbers of listed words with too few mentions, and of listed words left out; the study's JSON has all."""
 
 
 def page(study: BiasStudy) -> str:
-    """Return a study as a whole page: what it says, the figure, all tables, sentences, and how to read them."""
-    study = gated(study)
-    tested = [one for one in study.entities if one.p is not None]
+    """Return an HTML page: summary, figure, tables, sentences, and definitions of the terms."""
+    study = displayable(study)
+    tested = [entity for entity in study.entities if entity.p is not None]
     skipped = list(left_out(study).items())
     return render(
         "bias.html",
@@ -48,7 +48,7 @@ def page(study: BiasStudy) -> str:
         histograms=Figure(histograms_svg(study), histograms_caption(study)) if study.mentions else None,
         groups=_groups(study),
         differences=_differences(study),
-        not_compared="There is but one group." if len(study.groups) == 1 else "No groups were compared.",
+        not_compared="There is only one group." if len(study.groups) == 1 else "No groups were compared.",
         tested=_ranking(tested),
         folded_tables=list(_folded(study, tested)),
         scale=scale_of(study),
@@ -63,51 +63,54 @@ def page(study: BiasStudy) -> str:
     )
 
 
-# Tables: every mean with its interval drawn on an axis that the rows share
+# Tables: intervals are drawn on an axis shared by all rows
 
 
 def _groups(study: BiasStudy) -> Table:
-    note = "Relevance in logits. Mean: over the words of a group, with its 95 % interval; per mention: over mentions."
+    note = "Relevance in logits. Mean: over the words of a group, with 95 % interval; per mention: over all mentions."
     titles = ["group", "words", "mentions", "texts", "mean", "per mention", "share of |relevance|"]
-    return _table(note, titles, group_cells(study), [one.mean for one in study.groups])
+    return _table(note, titles, group_cells(study), [group.mean for group in study.groups])
 
 
 def _differences(study: BiasStudy) -> Table | None:
     if not study.differences:
         return None
     note = (
-        "First minus second group, in the means over words, in logits. p: by permutation; corrected: by Holm, for "
-        f"{counted(len(study.differences), 'comparison')}; flagged: corrected below {study.level:g}."
+        "Mean over the words of the first group minus that of the second, in logits. p: permutation test; corrected: "
+        f"by Holm, for {counted(len(study.differences), 'comparison')}; flagged: corrected p below {study.level:g}."
     )
     titles = ["groups", "difference", "effect", "p", "corrected", "outcome"]
-    return _table(note, titles, difference_cells(study), [one.difference for one in study.differences])
+    return _table(note, titles, difference_cells(study), [difference.difference for difference in study.differences])
 
 
 def _ranking(tested: Sequence[Entity]) -> Table | None:
-    """Return the words that were tested: of many, both ends and what is flagged."""
+    """Return a table of the tested words; of many, only both ends and the flagged ones."""
     if not tested:
         return None
     note = (
-        "From the most positive mean over mentions to the most negative, in logits. p: against as many mentions "
-        f"drawn at random; corrected: by Benjamini and Hochberg, for {counted(len(tested), 'word')}."
+        "Sorted by the mean over mentions, in logits, from the most positive to the most negative. p: compared with "
+        "the same number of mentions drawn at random; corrected: by Benjamini and Hochberg, for "
+        f"{counted(len(tested), 'word')}."
     )
     if not _is_long(tested):
         return _entities(note, tested)
-    middle = sorted((one for one in tested[ENDS : len(tested) - ENDS] if one.flagged), key=_corrected)[:FLAGGED]
-    seen = {one.name for one in (*tested[:ENDS], *middle, *tested[-ENDS:])}
-    shown = [one for one in tested if one.name in seen]
-    return _entities(f"{note} {len(shown)} of {len(tested):,}: both ends, and what is flagged.", shown)
+    middle = sorted((entity for entity in tested[ENDS : len(tested) - ENDS] if entity.flagged), key=_corrected)[
+        :FLAGGED
+    ]
+    seen = {entity.name for entity in (*tested[:ENDS], *middle, *tested[-ENDS:])}
+    shown = [entity for entity in tested if entity.name in seen]
+    return _entities(f"{note} Shown: {len(shown)} of {len(tested):,}, both ends and flagged words.", shown)
 
 
 def _folded(study: BiasStudy, tested: Sequence[Entity]) -> Iterator[tuple[str, Table]]:
-    """Yield tables that are folded, with their titles: the whole ranking, and the words that were not tested."""
+    """Yield titles and tables of the folded parts: the whole ranking, and the words that were not tested."""
     if _is_long(tested):
         yield f"All {len(tested):,} words", _entities("All words that were tested.", tested)
-    few = [one for one in study.entities if one.p is None]
+    few = [entity for entity in study.entities if entity.p is None]
     if few:
         listed = few if len(few) <= UNTESTED else [*few[: UNTESTED // 2], *few[-UNTESTED // 2 :]]
-        rest = "" if listed is few else f" The {len(listed)} at both ends; the study's JSON has all."
-        table = _entities(f"Too few mentions to be tested: their means say little.{rest}", listed)
+        rest = "" if listed is few else f" Shown: {len(listed)}, both ends; the study's JSON has all."
+        table = _entities(f"Too few mentions to be tested: their means are uncertain.{rest}", listed)
         yield f"{counted(len(few), 'word')} with too few mentions to be tested", table
 
 
@@ -115,13 +118,13 @@ def _is_long(tested: Sequence[Entity]) -> bool:
     return len(tested) > 2 * ENDS + 5
 
 
-def _corrected(one: Entity) -> float:
-    return 1.0 if one.corrected is None else one.corrected
+def _corrected(entity: Entity) -> float:
+    return 1.0 if entity.corrected is None else entity.corrected
 
 
 def _entities(note: str, entities: Sequence[Entity]) -> Table:
     titles = ["word", "group", "mentions", "mean", "p", "corrected", "outcome"]
-    return _table(note, titles, entity_cells(entities), [one.mean for one in entities], words=2)
+    return _table(note, titles, entity_cells(entities), [entity.mean for entity in entities], words=2)
 
 
 def _naive(study: BiasStudy) -> Table | None:
@@ -129,8 +132,8 @@ def _naive(study: BiasStudy) -> Table | None:
         return None
     first, others = classes(study)[0], "texts without" if len(study.naive) == 1 else "texts with other groups"
     note = (
-        f"How often texts with a group's words are predicted as {first}, and labelled so, against {others}. p: "
-        "Fisher's exact test, not corrected."
+        f"Share of the texts with a group's words that are predicted as {first}, and that are labelled so, compared "
+        f"with {others}. p: Fisher's exact test, not corrected."
     )
     titles = ["group", "texts", "predicted", "labelled", f"{others}, predicted", "p"]
     return _table(note, titles, naive_cells(study), [])
@@ -140,54 +143,58 @@ def _swaps(study: BiasStudy) -> Table | None:
     if not study.swaps:
         return None
     note = (
-        "By how much the explained difference falls, in logits, in the mean over a word's mentions, when words of the "
-        "other groups stand in its place."
+        "How much the explained difference falls, in logits, when a word is replaced by words of the other groups: "
+        "mean over the word's mentions."
     )
     titles = ["word", "group", "mentions", "relevance", "falls by", "verdict"]
-    return _table(note, titles, swap_cells(study), [one.change for one in study.swaps], words=2)
+    return _table(note, titles, swap_cells(study), [swap.change for swap in study.swaps], words=2)
 
 
 def _table(note: str, titles: Sequence[str], rows: Cells, drawn: Sequence[Interval], words: int = 1) -> Table:
-    """Return a table whose first columns are words; a column with an outcome is marked, intervals are drawn last."""
-    reach = 1.05 * max((abs(value) for one in drawn for value in (one.low, one.mean, one.high)), default=0.0) or 1.0
+    """Return a table; the first `words` columns are text, and the intervals `drawn` are a last column."""
+    reach = (
+        1.05
+        * max((abs(value) for estimate in drawn for value in (estimate.low, estimate.mean, estimate.high)), default=0.0)
+        or 1.0
+    )
     outcome = titles[-1] in ("outcome", "verdict")
     kinds = [""] + ["word name"] * (words - 1) + [""] * (len(titles) - words)
     kinds[-1] = "flag" if outcome else kinds[-1]
-    found = []
+    table_rows = []
     for i, (name, *texts) in enumerate(rows):
         cells = [_cell(*pair) for pair in zip(texts, kinds[1:], strict=True)]
         kind = "flagged" if outcome and texts[-1] == "flagged" else ""
-        found.append(Row(name, [*cells, *([_reach(drawn[i], reach)] if drawn else [])], kind))
+        table_rows.append(Row(name, [*cells, *([_reach(drawn[i], reach)] if drawn else [])], kind))
     return Table(
         note,
         [Cell(title, kind="word" if kind else "") for title, kind in zip(titles, kinds, strict=True)],
-        found,
+        table_rows,
         reach=reach if drawn else None,
     )
 
 
 def _cell(text: str, kind: str) -> Cell:
-    """Return a cell; the limits of an interval are grey."""
+    """Return a cell; the limits of an interval are in grey."""
     mean, bracket, limits = text.partition(" [")
     is_interval = bracket and kind != "word name"
     return Cell(mean, aside=f"[{limits}", kind=kind) if is_interval else Cell(text, kind=kind)
 
 
-def _reach(one: Interval, reach: float) -> Cell:
-    """Return a mean and its interval on an axis from -reach to reach; the numbers stand beside it."""
-    low, mean, high = (50 + 50 * value / reach for value in (one.low, one.mean, one.high))
+def _reach(estimate: Interval, reach: float) -> Cell:
+    """Return a cell that draws a mean and its interval on an axis from -reach to reach."""
+    low, mean, high = (50 + 50 * value / reach for value in (estimate.low, estimate.mean, estimate.high))
     style = f"--a:{low:.1f}%;--w:{high - low:.1f}%;--m:{mean:.1f}%"
-    return Cell("", kind="reach" if one.mean > 0 else "reach against", style=style)
+    return Cell("", kind="reach" if estimate.mean > 0 else "reach against", style=style)
 
 
-# Sentences, and where it all comes from
+# Sentences and provenance
 
 
 def _excerpts(study: BiasStudy) -> list[tuple[str, list[Excerpt]]]:
     """Return the mentions with the most relevance for each of the two classes."""
     if not study.mentions:
         return []
-    return [(name, list(found)) for name, found in zip(classes(study), extremes(study, QUOTED), strict=True)]
+    return [(name, list(excerpts)) for name, excerpts in zip(classes(study), extremes(study, QUOTED), strict=True)]
 
 
 def _provenance(study: BiasStudy) -> dict[str, str]:
@@ -199,4 +206,4 @@ def _provenance(study: BiasStudy) -> dict[str, str]:
         "method": study.method,
         "level": f"{study.level:g}",
     }
-    return {**own, **{key: said(value) for key, value in study.provenance.items() if key not in own}}
+    return {**own, **{key: value_text(value) for key, value in study.provenance.items() if key not in own}}

@@ -1,4 +1,4 @@
-"""The words, numbers and rows that the views of a bias study use alike."""
+"""Texts, number formats and table rows shared by the views of a bias study."""
 
 from __future__ import annotations
 
@@ -9,129 +9,135 @@ from statistics import fmean, median
 from .._util.text import displayed
 from ..bias_study.result import BiasStudy, Difference, Entity, Swap
 from ..evaluation.result import Interval
-from .table import interval, short
+from .evaluation_terminal import interval, short
 from .wording import number
 
 EFFECTS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
-"""Sizes of Cliff's delta in words (Romano et al. 2006): below each bound; what is above the last is large."""
+"""Upper bounds of |Cliff's delta| and their names (Romano et al. 2006); larger effects are "large"."""
 
 MEANINGS = {
-    "relevance": "What a mention adds to the explained difference of two logits, shared out among the words of the "
-    "text by the method named above; word pieces and words of a name are summed. It is in logits.",
-    "mean": "Of a group: over its words, each counted once however often it is mentioned, so that none decides alone. "
-    "Per mention: over all mentions alike.",
+    "relevance": "The contribution of a mention to the explained difference of two logits, in logits, computed by the "
+    "method named above. Relevance of word pieces, and of the words of a name, is summed.",
+    "mean": "Of a group: the mean over its words, each counted once however often it is mentioned, so that no frequent "
+    "word dominates. Per mention: the mean over all mentions.",
     "share": "The mean share of a mention in the sum of |relevance| over the words of its text.",
-    "[low, high]": "The 95 % interval of a mean, by bootstrap: other words or mentions of the same kind would mostly "
-    "give a mean in it.",
-    "effect": "Cliff's delta: how much more often a word of the first group has the higher mean than one of the "
-    f"second, from -1 to 1. In size, below {EFFECTS[0][0]} it is called negligible, below {EFFECTS[1][0]} small, below "
-    f"{EFFECTS[2][0]} medium, else large (Romano et al., 2006).",
-    "p": "How often chance alone does as much: for groups, when the same words are split at random; for a word, when "
-    "as many mentions are drawn at random.",
-    "corrected": "p after correction for having asked many times: for pairs of groups by Holm, for words by Benjamini "
-    "and Hochberg.",
-    "flagged": "The corrected p is below the study's level: chance alone would rarely do that. Not flagged means not "
-    "shown, which is not the same as absent.",
-    "a plain count": "How often texts with a group's words are predicted as the first class. It mixes what the model "
-    "makes of the words with what else stands in these texts.",
-    "swaps": "The same texts with words of the other groups in a word's place, asked of the model anew. It agrees "
-    "where the answer moves as relevance says, and the interval excludes 0.",
+    "[low, high]": "The 95 % bootstrap confidence interval of a mean, over words or mentions.",
+    "effect": "Cliff's delta, from -1 to 1: the probability that a word of the first group has a higher mean than one "
+    f"of the second, minus the probability of the opposite. Below {EFFECTS[0][0]} in absolute value it is called "
+    f"negligible, below {EFFECTS[1][0]} small, below {EFFECTS[2][0]} medium, else large (Romano et al., 2006).",
+    "p": "The probability of a difference at least as large by chance: for groups, if the same words are split at "
+    "random; for a word, if the same number of mentions is drawn at random.",
+    "corrected": "p corrected for multiple comparisons: for pairs of groups by Holm, for words by Benjamini and "
+    "Hochberg.",
+    "flagged": "The corrected p is below the study's level, so chance is an unlikely cause. “Not flagged” does not "
+    "prove that there is no difference.",
+    "a plain count": "How often texts with a group's words are predicted as the first class. It also depends on the "
+    "other words of these texts.",
+    "swaps": "The model's answers on the same texts with a word replaced by words of the other groups. A swap agrees "
+    "if the answer changes in the direction that relevance predicts, and the interval excludes 0.",
 }
 
 NAMED = 5
-"""How many words a sentence names."""
+"""Maximum number of words that a sentence lists."""
 
 Cells = list[tuple[str, ...]]
 
 
-def gated(study: BiasStudy) -> BiasStudy:
-    """Return a study that can be displayed, but for its sentences: mentions are cut out of these by place first."""
+def displayable(study: BiasStudy) -> BiasStudy:
+    """Return a study with all texts made displayable except its sentences, which mentions index by character."""
     return replace(displayed(replace(study, sentences={})), sentences=study.sentences)
 
 
 def classes(study: BiasStudy) -> tuple[str, str]:
-    """Return what relevance above 0 and below 0 speaks for."""
-    first, apart, second = study.target.partition(" - ")
-    return (f"“{first}”", f"“{second}”") if apart else (f"“{study.target}”", f"less of “{study.target}”")
+    """Return, in quotes, the classes that positive and negative relevance support."""
+    first, is_contrast, second = study.target.partition(" - ")
+    return (f"“{first}”", f"“{second}”") if is_contrast else (f"“{study.target}”", f"less of “{study.target}”")
 
 
-def typical(study: BiasStudy) -> float:
-    """Return the median size of the contrast, over texts with a mention."""
-    return median([abs(value) for value in {one.text: one.output for one in study.mentions}.values()] or [0.0])
+def median_output(study: BiasStudy) -> float:
+    """Return the median absolute output over texts with a mention."""
+    return median(
+        [abs(value) for value in {mention.text: mention.output for mention in study.mentions}.values()] or [0.0]
+    )
 
 
-def centre(study: BiasStudy) -> float:
-    """Return the mean relevance of all mentions, which words are compared with."""
-    return fmean([one.relevance for one in study.mentions] or [0.0])
+def overall_mean(study: BiasStudy) -> float:
+    """Return the mean relevance of all mentions, with which words are compared."""
+    return fmean([mention.relevance for mention in study.mentions] or [0.0])
 
 
 def scale_of(study: BiasStudy) -> float:
-    """Return the largest relevance of a mention, which the full colours stand for."""
-    return max((abs(one.relevance) for one in study.mentions), default=0.0) or 1.0
+    """Return the largest |relevance| of a mention, which is shown in the full colours."""
+    return max((abs(mention.relevance) for mention in study.mentions), default=0.0) or 1.0
 
 
-def size(effect: float) -> str:
-    """Return how large an effect is, in a word."""
+def effect_name(effect: float) -> str:
+    """Return the name of an effect's size, such as "small"."""
     return next((word for bound, word in EFFECTS if abs(effect) < bound), "large")
 
 
 def percent(value: float, digits: int = 2) -> str:
-    """Return a share as per cent with so many digits below ten, or that it is smaller than a tenth of one."""
+    """Return a share in per cent, with `digits` significant digits below 10 %."""
     if 0 < value < 0.001:
         return "less than 0.1 %"
     return f"{100 * value:.{digits}g} %" if abs(value) < 0.0995 else f"{100 * value:.0f} %"
 
 
-def chance(p: float | None) -> str:
-    """Return a p value as tables have it."""
+def p_value_text(p: float | None) -> str:
+    """Return a p value for a table."""
     return "-" if p is None else f"{p:.3g}" if p >= 0.001 else "< 0.001"
 
 
 def counted(count: int, thing: str) -> str:
-    """Return how many there are of a thing."""
+    """Return a number with a noun, such as "2 words"."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def headline(study: BiasStudy) -> str:
-    """Say what was studied: model, data, method, and what was explained."""
-    texts, found = counted(study.texts, "text"), counted(len(study.mentions), "mention")
-    return f"{study.model} on {study.data} · {texts}, {found} · “{study.target}” explained by {study.method}"
+    """Return the title: model, data, what was explained, and the method."""
+    texts, mentions = counted(study.texts, "text"), counted(len(study.mentions), "mention")
+    return f"{study.model} on {study.data} · {texts}, {mentions} · “{study.target}” explained by {study.method}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a sentence lists them; of many, how many more there are."""
+    """Return words as a list in a sentence, such as "a, b and 3 more"."""
     if len(words) > NAMED + 1:
         words = [*words[:NAMED], f"{len(words) - NAMED:,} more"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def from_to(one: Interval) -> str:
-    """Return a mean in logits with its interval, all to the same place."""
-    mean, low, high = (short(value, (one.mean, one.low, one.high)) for value in (one.mean, one.low, one.high))
+def from_to(estimate: Interval) -> str:
+    """Return a mean in logits with its interval, with the same number of decimals."""
+    mean, low, high = (
+        short(value, (estimate.mean, estimate.low, estimate.high))
+        for value in (estimate.mean, estimate.low, estimate.high)
+    )
     return f"{mean} logits (95 % interval {low} to {high})"
 
 
-def excludes_zero(one: Interval) -> bool:
-    """Return whether an interval lies on one side of 0."""
-    return one.low > 0 or one.high < 0
+def excludes_zero(estimate: Interval) -> bool:
+    """Return whether an interval excludes 0."""
+    return estimate.low > 0 or estimate.high < 0
 
 
-def forward(one: Difference) -> Difference:
-    """Return a difference the way round in which its mean is not below 0."""
-    found = one.difference
-    if found.mean >= 0:
-        return one
-    turned = Interval(-found.mean, -found.high, -found.low)
-    return Difference(one.b, one.a, turned, -one.effect, one.p, one.corrected, one.flagged)
+def oriented(difference: Difference) -> Difference:
+    """Return a difference with its groups in the order in which the mean is not negative."""
+    estimate = difference.difference
+    if estimate.mean >= 0:
+        return difference
+    negated = Interval(-estimate.mean, -estimate.high, -estimate.low)
+    return Difference(
+        difference.b, difference.a, negated, -difference.effect, difference.p, difference.corrected, difference.flagged
+    )
 
 
-def verdict(one: Swap) -> str:
-    """Say whether a swap agrees with relevance, disagrees, or leaves it open."""
-    return "agrees" if one.agrees else "disagrees" if excludes_zero(one.change) else "is unsure"
+def verdict(swap: Swap) -> str:
+    """Return whether a swap "agrees" with relevance, "disagrees" or "is unsure"."""
+    return "agrees" if swap.agrees else "disagrees" if excludes_zero(swap.change) else "is unsure"
 
 
 def left_out(study: BiasStudy) -> dict[str, int]:
-    """Return the words that were met and not counted, the most frequent first."""
+    """Return word -> occurrences of words that occurred but were not counted, the most frequent first."""
     return dict(sorted(((word, n) for word, n in study.left_out.items() if n), key=lambda pair: -pair[1]))
 
 
@@ -139,77 +145,77 @@ def left_out(study: BiasStudy) -> dict[str, int]:
 
 
 def group_cells(study: BiasStudy) -> Cells:
-    """Return the groups as tables have them."""
+    """Return the table rows of the groups."""
     return [
         (
-            one.name,
-            f"{one.entities:,}",
-            f"{one.mentions:,}",
-            f"{one.texts:,}",
-            interval(one.mean),
-            number(one.per_mention),
-            percent(one.share),
+            group.name,
+            f"{group.entities:,}",
+            f"{group.mentions:,}",
+            f"{group.texts:,}",
+            interval(group.mean),
+            number(group.per_mention),
+            percent(group.share),
         )
-        for one in study.groups
+        for group in study.groups
     ]
 
 
 def difference_cells(study: BiasStudy) -> Cells:
-    """Return the differences as tables have them."""
+    """Return the table rows of the differences."""
     return [
         (
-            f"{one.a} - {one.b}",
-            interval(one.difference),
-            f"{one.effect:+.3f} {size(one.effect)}",
-            chance(one.p),
-            chance(one.corrected),
-            flag(one.flagged),
+            f"{difference.a} - {difference.b}",
+            interval(difference.difference),
+            f"{difference.effect:+.3f} {effect_name(difference.effect)}",
+            p_value_text(difference.p),
+            p_value_text(difference.corrected),
+            flag(difference.flagged),
         )
-        for one in study.differences
+        for difference in study.differences
     ]
 
 
 def entity_cells(entities: Iterable[Entity]) -> Cells:
-    """Return words as tables have them."""
+    """Return the table rows of words."""
     return [
         (
-            one.name,
-            one.group,
-            f"{one.mentions:,}",
-            interval(one.mean),
-            chance(one.p),
-            chance(one.corrected),
-            "not tested" if one.p is None else flag(one.flagged),
+            entity.name,
+            entity.group,
+            f"{entity.mentions:,}",
+            interval(entity.mean),
+            p_value_text(entity.p),
+            p_value_text(entity.corrected),
+            "not tested" if entity.p is None else flag(entity.flagged),
         )
-        for one in entities
+        for entity in entities
     ]
 
 
 def naive_cells(study: BiasStudy) -> Cells:
-    """Return the plain count as tables have it."""
+    """Return the table rows of the plain count."""
     return [
         (
-            one.group,
-            f"{one.texts:,}",
-            _decimal(one.predicted),
-            "-" if one.labelled is None else _decimal(one.labelled),
-            _decimal(one.other),
-            chance(one.p),
+            row.group,
+            f"{row.texts:,}",
+            _decimal(row.predicted),
+            "-" if row.labelled is None else _decimal(row.labelled),
+            _decimal(row.other),
+            p_value_text(row.p),
         )
-        for one in study.naive
+        for row in study.naive
     ]
 
 
 def swap_cells(study: BiasStudy) -> Cells:
-    """Return the swaps as tables have them."""
+    """Return the table rows of the swaps."""
     return [
-        (one.name, one.group, f"{one.mentions:,}", number(one.relevance), interval(one.change), verdict(one))
-        for one in study.swaps
+        (swap.name, swap.group, f"{swap.mentions:,}", number(swap.relevance), interval(swap.change), verdict(swap))
+        for swap in study.swaps
     ]
 
 
 def flag(flagged: bool) -> str:
-    """Return the word for a test's outcome."""
+    """Return a test's outcome as text."""
     return "flagged" if flagged else "not flagged"
 
 

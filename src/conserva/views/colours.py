@@ -1,4 +1,4 @@
-"""One scale for every view: red for, blue against, the ground at zero, symmetric."""
+"""The colour scale of all views: red for, blue against the target, the background colour at 0, symmetric."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..results.explanation import Explanation
 
 FOR, AGAINST = (0xB2, 0x18, 0x2B), (0x21, 0x66, 0xAC)
 LIGHT, DARK = (0xFF, 0xFF, 0xFF), (0x16, 0x18, 0x1D)
-INK_ON_LIGHT, INK_ON_DARK = (0x00, 0x00, 0x00), (0xFF, 0xFF, 0xFF)  # no other pair has a contrast of 4.5 everywhere
+INK_ON_LIGHT, INK_ON_DARK = (0x00, 0x00, 0x00), (0xFF, 0xFF, 0xFF)  # other pairs fall below a contrast of 4.5
 LEDGER = {"inputs": "#4d4d4d", "positions": "#8c6bb1", "biases": "#bdbdbd", "gap": "#e08214"}
-"""The entries of a ledger, told apart by lightness too."""
+"""The colours of the ledger's entries, which differ in lightness too."""
 
 LEDGER_ON_PAGES = {**LEDGER, "inputs": "var(--inputs)"}
 """The same as CSS: the darkest grey depends on whether the page is light or dark."""
@@ -19,13 +19,13 @@ RGB = tuple[int, int, int]
 
 
 def scale_of(explanations: Iterable[Explanation]) -> float:
-    """Return the largest score, which the full colours stand for; of a graph's virtual node nothing is coloured."""
-    shown = (one if one.picture is None else one.visible() for one in explanations)
-    return max((abs(score) for one in shown for score in one.scores), default=0.0) or 1.0
+    """Return the largest |score|, which is shown in the full colours; virtual nodes of graphs do not count."""
+    shown = (explanation if explanation.picture is None else explanation.visible() for explanation in explanations)
+    return max((abs(score) for explanation in shown for score in explanation.scores), default=0.0) or 1.0
 
 
 def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:
-    """Return the colour of a score: the ground at 0, a full colour at the scale's end."""
+    """Return the colour of a score: the background (`ground`) at 0, a full colour at `scale`."""
     share = min(1.0, abs(score) / scale)
     end = FOR if score > 0 else AGAINST
     mixed = [round(low + (high - low) * share) for low, high in zip(ground, end, strict=True)]
@@ -33,12 +33,12 @@ def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:
 
 
 def ink(background: RGB) -> RGB:
-    """Return the text colour that stays readable on a background."""
+    """Return the text colour with the higher contrast on a background."""
     return max((INK_ON_LIGHT, INK_ON_DARK), key=lambda colour: contrast(colour, background))
 
 
 def luminance(colour: RGB) -> float:
-    """Return the relative luminance of a colour, as the accessibility guidelines define it."""
+    """Return the relative luminance of a colour, as defined by WCAG."""
     linear = [(c / 255 / 12.92) if c / 255 <= 0.03928 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -50,12 +50,12 @@ def contrast(a: RGB, b: RGB) -> float:
 
 
 def hexadecimal(colour: RGB) -> str:
-    """Return a colour as pages write it."""
+    """Return a colour in CSS notation, such as "#b2182b"."""
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def shades(score: float, scale: float) -> str:
-    """Return the CSS variables of a text's background (l, d) and ink (li, di) on light and on dark pages."""
+    """Return CSS variables: background (l, d) and text colour (li, di) of a score on light and on dark pages."""
     light, dark = shade(score, scale, LIGHT), shade(score, scale, DARK)
     return ";".join(
         f"--{name}:{hexadecimal(ground)};--{name}i:{hexadecimal(ink(ground))}"
@@ -64,5 +64,5 @@ def shades(score: float, scale: float) -> str:
 
 
 def grounds(score: float, scale: float) -> str:
-    """Return the CSS variables of a background alone."""
+    """Return CSS variables: background (l, d) of a score on light and on dark pages."""
     return f"--l:{hexadecimal(shade(score, scale, LIGHT))};--d:{hexadecimal(shade(score, scale, DARK))}"

@@ -1,4 +1,4 @@
-"""Parts of pages, as data: what the macros of `templates/macros.html` draw."""
+"""Data classes of the page parts that the macros in `templates/macros.html` render."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: a text, and what is in grey behind it (`aside`) or on a second line (`below`)."""
+    """A cell of a table: a text, with grey text after it (`aside`) or on a second line (`below`)."""
 
     text: str
     aside: str = ""
@@ -26,12 +26,12 @@ class Cell:
     kind: str = ""
     """The cell's CSS classes."""
     style: str = ""
-    """CSS variables of a cell that only draws what other cells say; screen readers skip it."""
+    """CSS variables of a cell that draws the numbers of other cells; screen readers skip it."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its name, and the cells behind it."""
+    """A row of a table: its header and its cells."""
 
     name: str
     cells: Sequence[Cell]
@@ -40,15 +40,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a note above it, which is its label too."""
+    """A table with a note above it, which is also its label for screen readers."""
 
     note: str
     titles: Sequence[Cell]
     rows: Sequence[Row]
-    apart: Sequence[Row] = ()
-    """Rows in grey, in a part of their own."""
+    separate_rows: Sequence[Row] = ()
+    """Rows in grey, in a separate section below."""
     reach: float | None = None
-    """A last column draws intervals on an axis from minus this to this."""
+    """If given, the last column draws intervals on an axis from -reach to reach."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of a ledger, and its share of the ledger's bar."""
+    """An entry of a ledger, and its share of the bar's width."""
 
     name: str
     value: float
@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Bar:
-    """A ledger as a bar of its entries' sizes, with the signed numbers below; without a ledger, its line alone."""
+    """A ledger as a bar of absolute values with a legend; without entries, only the text `line` is shown."""
 
     line: str
     output: float
@@ -78,7 +78,7 @@ class Bar:
 
 
 def bar_of(ledger: Ledger[float] | Audit | None, output: float, line: str) -> Bar:
-    """Return the bar of a ledger, which a line says in words."""
+    """Return the bar of a ledger; `line` is its text alternative."""
     if ledger is None:
         return Bar(line, output, ())
     values = {name: float(getattr(ledger, name)) for name in ENTRIES}
@@ -87,5 +87,5 @@ def bar_of(ledger: Ledger[float] | Audit | None, output: float, line: str) -> Ba
 
 
 def plain(texts: Iterable[str]) -> list[Cell]:
-    """Return texts as cells."""
+    """Return unstyled cells with these texts."""
     return [Cell(text) for text in texts]

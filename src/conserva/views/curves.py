@@ -12,26 +12,26 @@ from markupsafe import Markup
 
 from .._util.text import displayed
 from ..evaluation.result import HIGHER_IS_BETTER, Evaluation, MethodResult
-from .canvas import drawing, new_figure, save_figure
+from .evaluation_terminal import TITLES, headline, is_random, protocol_line, short
+from .matplotlib_figures import drawing, new_figure, save_figure
 from .svg import embedded
-from .table import TITLES, headline, is_random, protocol_line, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Seven colours that stay apart for the colour-blind and on both grounds (Okabe & Ito, the yellow darkened).
+# Seven colours that the colour-blind can distinguish, on light and dark pages (Okabe & Ito, the yellow darkened).
 COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#56b4e9", "#cc79a7", "#a6761d")
 RED, ORANGE, GREEN, BLUE, SKY, PINK, OLIVE = COLOURS
 INK, NOTE, GRID, GREY = "#1a1a1a", "#595959", "#dddddd", "#808080"
 
 PAGE_COLOURS = {INK: "currentColor", NOTE: "var(--note)", GRID: "var(--grid)"}
-"""Colours of figures -> what a page puts in their place, which suits its light or dark ground."""
+"""Colour in a figure -> CSS value that replaces it on pages, which may be light or dark."""
 
 SOLID, DASHED, DASH_DOT = "solid", (0, (4, 1.4)), (0, (6, 1.5, 1.2, 1.5))
 DASHES, DOTS = (DASHED, (0, (8, 2)), (0, (2, 2))), ((0, (1, 1.2)), (0, (1, 2.6)), (0, (1, 1.2, 1, 4)))
 
-# Solid lines propagate or differentiate, dashed ones look at attention: 7 colours tell 14 methods.
+# Solid: methods by propagation or gradients; dashed: methods by attention. So 7 colours suffice for 14 methods.
 STYLES: dict[str, tuple[str, Any]] = {
     "ah+ln": (RED, SOLID),
     "ah": (ORANGE, SOLID),
@@ -49,7 +49,7 @@ STYLES: dict[str, tuple[str, Any]] = {
     "a-last": (OLIVE, DASHED),
 }
 PAPER = {"ah": 1.7, "ln": 1.7, "ah+ln": 2.4}
-"""The methods of the paper, and how wide their lines are."""
+"""Method of the paper -> line width."""
 
 PANELS = (
     ("activation", "auac", "features shown, highest scores first", "probability of the target"),
@@ -59,7 +59,7 @@ PADS: dict[str, Any] = {"w_pad": 0.06, "h_pad": 0.07}
 """The margins of a figure, in inches."""
 
 POINTS = 250
-"""A scatter of more points looks the same, and makes a page heavy."""
+"""Maximum number of points in a scatter plot; more would look the same and make the file larger."""
 
 
 @drawing()
@@ -73,7 +73,7 @@ def draw_curves(evaluation: Evaluation, path: str | Path) -> None:
 
 @drawing()
 def draw_conservation(evaluation: Evaluation, path: str | Path) -> None:
-    """Draw for every method the sum of its scores against the output, a point for each sample, and save it."""
+    """Draw, for every method, the sum of the scores against the output, a point for each sample, and save it."""
     evaluation = displayed(evaluation)
     figure = _scatters(evaluation)
     _caption(figure, conservation_caption(evaluation))
@@ -82,7 +82,7 @@ def draw_conservation(evaluation: Evaluation, path: str | Path) -> None:
 
 @drawing()
 def curves_svg(evaluation: Evaluation, prefix: str = "curves-") -> Markup:
-    """Return the figure of `draw_curves` as SVG to stand in a page; the caption is the page's to write."""
+    """Return the figure of `draw_curves` as inline SVG, without its caption."""
     return embedded(
         _curves(displayed(evaluation)), "Activation and pruning curves of every method", prefix, PAGE_COLOURS
     )
@@ -90,30 +90,30 @@ def curves_svg(evaluation: Evaluation, prefix: str = "curves-") -> Markup:
 
 @drawing()
 def conservation_svg(evaluation: Evaluation, prefix: str = "sums-") -> Markup:
-    """Return the figure of `draw_conservation` as SVG to stand in a page, likewise."""
+    """Return the figure of `draw_conservation` as inline SVG, without its caption."""
     return embedded(
         _scatters(displayed(evaluation)), "Sum of the scores against the output for every method", prefix, PAGE_COLOURS
     )
 
 
 def curves_caption(evaluation: Evaluation) -> str:
-    """Say what the curves are, of which model, on which data."""
+    """Return the caption: what the curves show, model and data."""
     return (
-        "Left: how the probability of the target grows as features are shown; the higher, the better. Right: how far "
-        "the logits move as features are removed; the lower, the better. Means with 95 % bands, ordered by area. "
+        "Left: the probability of the target as features are added; higher is better. Right: the squared change of the "
+        "logits as features are removed; lower is better. Means with 95 % bands, ordered by area. "
         f"{headline(evaluation)} · {protocol_line(evaluation)}."
     )
 
 
 def conservation_caption(evaluation: Evaluation) -> str:
-    """Say what the points are, of which model, on which data."""
-    most = max((len(one.conservation.outputs) for one in evaluation.methods), default=0)
+    """Return the caption: what the points show, model and data."""
+    most = max((len(result.conservation.outputs) for result in evaluation.methods), default=0)
     drawn = f" ({POINTS} of {most} are drawn)" if most > POINTS else ""
-    apart = not all(map(_on_scale, evaluation.methods))
-    own = " Where the sums live on another scale than the outputs, a panel has its own y axis, and says so."
+    scales_differ = not all(map(_on_scale, evaluation.methods))
+    own = " A panel whose sums have another scale than the outputs has its own y axis, marked “own y axis”."
     return (
-        f"Sum of the scores against the explained output, a point for each sample{drawn}; on the line both agree."
-        f"{own if apart else ''} {headline(evaluation)} · {protocol_line(evaluation)}."
+        f"Sum of the scores against the explained output, a point for each sample{drawn}; on the line both are equal."
+        f"{own if scales_differ else ''} {headline(evaluation)} · {protocol_line(evaluation)}."
     )
 
 
@@ -124,7 +124,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _caption(figure: Figure, text: str) -> None:
-    """Write small text below a figure, and make the figure higher by as much as it needs."""
+    """Write a caption below a figure, and increase the figure's height accordingly."""
     width, height = figure.get_size_inches()
     lines = fill(text.replace(" · ", "\N{NO-BREAK SPACE}· "), round(width * 19))
     more = 0.14 * (lines.count("\n") + 1) + 0.12
@@ -134,23 +134,23 @@ def _caption(figure: Figure, text: str) -> None:
 
 
 def _lines(methods: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
-    """Return how each method's line looks: a known method always alike, no two alike."""
-    taken = [STYLES.get(one.method) for one in methods]
+    """Return method -> line style: fixed for known methods, different for all."""
+    taken = [STYLES.get(result.method) for result in methods]
     every = [(colour, dashes) for dashes in (DASH_DOT, DASHED, SOLID) for colour in COLOURS]
     free = [style for style in every if style not in taken]
-    found: dict[str, dict[str, Any]] = {}
+    looks: dict[str, dict[str, Any]] = {}
     greys = blacks = others = 0
-    for one in methods:
-        colour, dashes = STYLES.get(one.method, (INK, SOLID))
-        width, over = PAPER.get(one.method, 1.1), 3.0 + (one.method in PAPER)
-        if one.reference:
+    for result in methods:
+        colour, dashes = STYLES.get(result.method, (INK, SOLID))
+        width, over = PAPER.get(result.method, 1.1), 3.0 + (result.method in PAPER)
+        if result.reference:
             colour, dashes, blacks, over = INK, DOTS[blacks % len(DOTS)], blacks + 1, 5.0
-        elif is_random(one.method):
+        elif is_random(result.method):
             colour, dashes, greys, over = GREY, DASHES[greys % len(DASHES)], greys + 1, 2.5
-        elif one.method not in STYLES:
+        elif result.method not in STYLES:
             (colour, dashes), others = free[others % len(free)], others + 1
-        found[one.method] = {"color": colour, "linestyle": dashes, "linewidth": width, "zorder": over}
-    return found
+        looks[result.method] = {"color": colour, "linestyle": dashes, "linewidth": width, "zorder": over}
+    return looks
 
 
 def _curves(evaluation: Evaluation) -> Figure:
@@ -159,11 +159,11 @@ def _curves(evaluation: Evaluation) -> Figure:
     for axes, (name, metric, x, y) in zip(figure.subplots(1, 2), PANELS, strict=True):
         _dress(axes, x, y)
         order = sorted(
-            (one for one in evaluation.methods if name in one.curves),
-            key=lambda one: float(getattr(one, metric).mean),
-            reverse=True,  # in both panels the key runs as the lines lie: the highest first
+            (result for result in evaluation.methods if name in result.curves),
+            key=lambda result: float(getattr(result, metric).mean),
+            reverse=True,  # in both panels the legend has the order of the lines: the highest first
         )
-        labels = [f"{short(getattr(one, metric).mean)}\N{EN SPACE}{one.method}" for one in order]
+        labels = [f"{short(getattr(result, metric).mean)}\N{EN SPACE}{result.method}" for result in order]
         _plot(axes, name, order, looks, labels)
         _legend(axes, f"{TITLES[metric]}, {'higher' if HIGHER_IS_BETTER[metric] else 'lower'} is better", order)
     return figure
@@ -172,10 +172,10 @@ def _curves(evaluation: Evaluation) -> Figure:
 def _plot(
     axes: Axes, name: str, methods: Sequence[MethodResult], looks: Mapping[str, dict[str, Any]], labels: Sequence[str]
 ) -> None:
-    """Draw one kind of curve of several methods, with 95 % bands."""
-    for one, label in zip(methods, labels, strict=True):
-        curve, look = one.curves[name], looks[one.method]
-        alpha = 0.2 if one.method in PAPER else 0.08
+    """Plot one kind of curve ("activation" or "pruning") of several methods, with 95 % bands."""
+    for result, label in zip(methods, labels, strict=True):
+        curve, look = result.curves[name], looks[result.method]
+        alpha = 0.2 if result.method in PAPER else 0.08
         band = {"color": look["color"], "alpha": alpha, "linewidth": 0, "zorder": look["zorder"] - 2}
         axes.fill_between(curve.fractions, curve.low, curve.high, **band)
         axes.plot(curve.fractions, curve.mean, label=label, **look)
@@ -185,7 +185,7 @@ def _plot(
 
 
 def _legend(axes: Axes, title: str, order: Sequence[MethodResult]) -> None:
-    """Put the key beside the panel, where it covers no line."""
+    """Put the legend beside the panel, where it does not cover lines."""
     if not order:
         return
     legend = axes.legend(
@@ -193,8 +193,8 @@ def _legend(axes: Axes, title: str, order: Sequence[MethodResult]) -> None:
         handlelength=2.8, labelspacing=0.36, borderaxespad=0.4, alignment="left",
     )  # fmt: skip
     legend.get_title().set_color(INK)
-    for text, one in zip(legend.get_texts(), order, strict=True):
-        text.set(color=INK, weight="bold" if one.method in PAPER else "normal")
+    for text, result in zip(legend.get_texts(), order, strict=True):
+        text.set(color=INK, weight="bold" if result.method in PAPER else "normal")
 
 
 def _dress(axes: Axes, x: str, y: str) -> None:
@@ -209,12 +209,12 @@ def _dress(axes: Axes, x: str, y: str) -> None:
 
 
 def _on_scale(method: MethodResult) -> bool:
-    """Return whether sums can be seen on the axis of the outputs: neither vanishing there, nor making them vanish."""
-    one = method.conservation
-    if is_random(method.method) or not one.sums:
+    """Return whether the sums fit on the axis of the outputs: neither much smaller nor much larger."""
+    conservation = method.conservation
+    if is_random(method.method) or not conservation.sums:
         return False
-    outputs, sums = (max(values) - min(values) for values in (one.outputs, one.sums))
-    both = max(*one.outputs, *one.sums) - min(*one.outputs, *one.sums)
+    outputs, sums = (max(values) - min(values) for values in (conservation.outputs, conservation.sums))
+    both = max(*conservation.outputs, *conservation.sums) - min(*conservation.outputs, *conservation.sums)
     return sums >= outputs / 20 and both <= 4 * outputs
 
 
@@ -223,50 +223,52 @@ def _scatters(evaluation: Evaluation) -> Figure:
     across = min(4, max(2, len(methods)))
     down = max(1, ceil(len(methods) / across))
     figure = _figure(2.15 * across, 2.4 * down + 0.35)
-    seen = [one.conservation for one in methods if _on_scale(one)] or [one.conservation for one in methods]
-    values = [value for one in seen for value in (*one.outputs, *one.sums)] or [0.0, 1.0]
+    seen = [result.conservation for result in methods if _on_scale(result)] or [
+        result.conservation for result in methods
+    ]
+    values = [value for conservation in seen for value in (*conservation.outputs, *conservation.sums)] or [0.0, 1.0]
     room = 0.05 * (max(values) - min(values)) or 1.0
     limits = (min(values) - room, max(values) + room)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     looks = _lines(methods)
-    for i, (axes, one) in enumerate(zip(panels, methods, strict=False)):
+    for i, (axes, result) in enumerate(zip(panels, methods, strict=False)):
         last = i + across >= len(methods)
         _dress(axes, "explained output" if last else "", "sum of the scores" if i % across == 0 else "")
-        _scatter(axes, one, limits, looks[one.method]["color"])
+        _scatter(axes, result, limits, looks[result.method]["color"])
     for axes in panels[len(methods) :]:
         axes.axis("off")
     return figure
 
 
-def _scatter(axes: Axes, one: MethodResult, limits: tuple[float, float], colour: str) -> None:
-    _points(axes, one, colour, one.method)
+def _scatter(axes: Axes, result: MethodResult, limits: tuple[float, float], colour: str) -> None:
+    _points(axes, result, colour, result.method)
     axes.set_xlim(limits)
-    if _on_scale(one):
+    if _on_scale(result):
         axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=1)
         axes.set_ylim(limits)
         return
-    books = one.conservation
+    conservation = result.conservation
     low, high = axes.get_ylim()
-    if books.correlation is None and books.sums:  # what varies is rounding: seen from where it is flat
-        low, high = books.sums[0] - 1, books.sums[0] + 1
-    axes.set_ylim(low - 0.1 * (high - low), high)  # room for the words
+    if conservation.correlation is None and conservation.sums:  # the sums vary by rounding only: draw them as constant
+        low, high = conservation.sums[0] - 1, conservation.sums[0] + 1
+    axes.set_ylim(low - 0.1 * (high - low), high)  # space for the label
     axes.text(0.97, 0.03, "own y axis", transform=axes.transAxes, fontsize=7, color=NOTE, ha="right", style="italic")
 
 
-def _points(axes: Axes, one: MethodResult, colour: str, title: str) -> None:
-    """Draw a point for each sample in a square, with its correlation and slope above."""
+def _points(axes: Axes, result: MethodResult, colour: str, title: str) -> None:
+    """Plot a point for each sample in a square panel, with correlation and slope above."""
     from matplotlib.ticker import MaxNLocator
 
-    books = one.conservation
+    conservation = result.conservation
     axes.set_box_aspect(1)
-    axes.set_title(title, fontsize=9, color=INK, pad=16, weight="bold" if one.method in PAPER else None)
-    numbers = f"correlation {short(books.correlation)} · slope {short(books.slope)}"
-    if books.correlation is None:
+    axes.set_title(title, fontsize=9, color=INK, pad=16, weight="bold" if result.method in PAPER else None)
+    numbers = f"correlation {short(conservation.correlation)} · slope {short(conservation.slope)}"
+    if conservation.correlation is None:
         numbers = "the sums do not vary"
     axes.text(0.5, 1.03, numbers, transform=axes.transAxes, fontsize=7, color=NOTE, ha="center", va="bottom")
-    every = max(1.0, len(books.sums) / POINTS)
-    drawn = [int(i * every) for i in range(min(POINTS, len(books.sums)))]
-    points = [books.outputs[i] for i in drawn], [books.sums[i] for i in drawn]
+    every = max(1.0, len(conservation.sums) / POINTS)
+    drawn = [int(i * every) for i in range(min(POINTS, len(conservation.sums)))]
+    points = [conservation.outputs[i] for i in drawn], [conservation.sums[i] for i in drawn]
     axes.plot(*points, "o", markersize=2.4, color=colour, alpha=0.6, markeredgewidth=0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))

@@ -15,7 +15,7 @@ _MARKS = {True: ("ok", "green"), False: ("FAILED", "bold red"), None: ("-", "dim
 
 
 def show(model: str, rules: str, findings: Sequence[Finding], console: Console | None = None) -> None:
-    """Print one line for each check, and a verdict."""
+    """Print one line for each check, then a summary."""
     console = console or Console(highlight=False)
     model, rules, findings = displayed((model, rules, findings))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""An evaluation as a page that needs nothing from outside, for readers of every kind."""
+"""An evaluation as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from .._util.text import displayed
 from ..evaluation.result import METRICS, Evaluation, MethodResult
 from .components import Cell, Figure, Row, Table, plain
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
-from .evaluation_wording import difference, is_level, meanings, summary
-from .rendering import render
-from .table import (
+from .evaluation_terminal import (
     SETTINGS,
     best,
     heading,
@@ -19,17 +17,22 @@ from .table import (
     is_of_graphs,
     protocol_line,
     ranked,
-    said,
     setting,
     short,
+    value_text,
 )
+from .evaluation_wording import difference, is_level, meanings, summary
+from .rendering import render
 
-WORDS = {"special": "special tokens go too", "eraser_percent": "percent of features, comprehensiveness and sufficiency"}
-"""What settings are called on the page."""
+LABELS = {
+    "special": "special tokens removed too",
+    "eraser_percent": "percent of features, comprehensiveness and sufficiency",
+}
+"""Setting of the protocol -> its label on the page."""
 
 
 def page(evaluation: Evaluation) -> str:
-    """Return an evaluation as a whole page: summary, table, figures, differences, and how to read them."""
+    """Return an HTML page: summary, table, figures, differences, and definitions of the terms."""
     evaluation = displayed(evaluation)
     return render(
         "evaluation.html",
@@ -42,76 +45,79 @@ def page(evaluation: Evaluation) -> str:
         sums=Figure(conservation_svg(evaluation), conservation_caption(evaluation)),
         conservation=_conservation(evaluation),
         protocol=_protocol(evaluation),
-        provenance={key: said(value) for key, value in evaluation.provenance.items()},
+        provenance={key: value_text(value) for key, value in evaluation.provenance.items()},
         refused=evaluation.refused,
         meanings=meanings(evaluation),
     )
 
 
 def _protocol(evaluation: Evaluation) -> dict[str, str]:
-    found = dict(evaluation.protocol)
+    settings = dict(evaluation.protocol)
     if is_of_graphs(evaluation):
-        found.pop("special", None)  # a graph has no special tokens
-        found["virtual node"] = "stays"
-    return {SETTINGS.get(key, WORDS.get(key, key)): setting(key, value) for key, value in found.items()}
+        settings.pop("special", None)  # a graph has no special tokens
+        settings["virtual node"] = "kept"
+    return {SETTINGS.get(key, LABELS.get(key, key)): setting(key, value) for key, value in settings.items()}
 
 
 def _results(evaluation: Evaluation) -> Table:
     winners = {metric: best(evaluation, metric) for metric in METRICS}
 
-    def cells(one: MethodResult) -> list[Cell]:
-        return [_cell(interval(getattr(one, metric)), one.method in winners[metric]) for metric in METRICS]
+    def cells(result: MethodResult) -> list[Cell]:
+        return [_cell(interval(getattr(result, metric)), result.method in winners[metric]) for metric in METRICS]
 
-    apart = " Below the line: yardsticks." if any(one.reference for one in evaluation.methods) else ""
-    note = f"Means with 95 % intervals. Bold: the best of a column, random apart.{apart}"
+    legend = " Below the line: yardsticks." if any(result.reference for result in evaluation.methods) else ""
+    note = f"Means with 95 % intervals. Bold: the best method of a column, except random.{legend}"
     return _table(note, plain(heading(metric) for metric in METRICS), evaluation, cells)
 
 
 def _differences(evaluation: Evaluation) -> Table | None:
     firsts = {metric: order[0].method for metric in METRICS if (order := ranked(evaluation, metric))}
     known = {(pair.metric, name) for pair in evaluation.pairs for name in (pair.a, pair.b)}
-    firsts = {metric: first for metric, first in firsts.items() if (metric, first) in known}
+    firsts = {metric: best_method for metric, best_method in firsts.items() if (metric, best_method) in known}
     if not firsts:
         return None
 
-    def cells(one: MethodResult) -> list[Cell]:
-        return [_difference(evaluation, metric, one.method, first) for metric, first in firsts.items()]
+    def cells(result: MethodResult) -> list[Cell]:
+        return [_difference(evaluation, metric, result.method, best_method) for metric, best_method in firsts.items()]
 
-    titles = [Cell(heading(metric), below=f"minus {first}") for metric, first in firsts.items()]
+    titles = [Cell(heading(metric), below=f"minus {best_method}") for metric, best_method in firsts.items()]
     note = (
-        "Each method minus the best of the column, on the same samples. Bold: the interval excludes 0; grey: it "
-        "includes 0, and these samples do not tell the two apart."
+        "Each method minus the best one of the column, on the same samples. Bold: the interval excludes 0. Grey: it "
+        "includes 0, so these samples do not show a difference."
     )
     return _table(note, titles, evaluation, cells)
 
 
-def _difference(evaluation: Evaluation, metric: str, method: str, first: str) -> Cell:
-    if method == first:
+def _difference(evaluation: Evaluation, metric: str, method: str, best_method: str) -> Cell:
+    if method == best_method:
         return Cell("best")
-    found = difference(evaluation, metric, method, first)
-    if found is None:
+    estimate = difference(evaluation, metric, method, best_method)
+    if estimate is None:
         return Cell("not compared", kind="low")
-    return _cell(interval(found), not is_level(found), "low" if is_level(found) else "")
+    return _cell(interval(estimate), not is_level(estimate), "low" if is_level(estimate) else "")
 
 
 def _conservation(evaluation: Evaluation) -> Table:
-    def cells(one: MethodResult) -> list[Cell]:
-        found = one.conservation
-        return plain(short(value) for value in (found.correlation, found.slope, found.gap))
+    def cells(result: MethodResult) -> list[Cell]:
+        conservation = result.conservation
+        return plain(short(value) for value in (conservation.correlation, conservation.slope, conservation.gap))
 
-    note = "The sum of the scores against the output. Where scores add up, these are 1, 1 and 0; -: sums do not vary."
+    note = (
+        "The sum of the scores compared with the output: if they are equal, correlation and slope are 1 and the gap is "
+        "0; -: the sums are constant."
+    )
     return _table(note, plain(["correlation", "slope", "gap"]), evaluation, cells)
 
 
 def _table(
     note: str, titles: Sequence[Cell], evaluation: Evaluation, cells: Callable[[MethodResult], list[Cell]]
 ) -> Table:
-    """Return a table of all methods, the yardsticks apart."""
-    rows, apart = (
-        [Row(one.method, cells(one)) for one in evaluation.methods if one.reference == reference]
+    """Return a table of all methods, with yardsticks in a separate section."""
+    rows, yardsticks = (
+        [Row(result.method, cells(result)) for result in evaluation.methods if result.reference == reference]
         for reference in (False, True)
     )
-    return Table(note, [Cell("method"), *titles], rows, apart)
+    return Table(note, [Cell("method"), *titles], rows, yardsticks)
 
 
 def _cell(text: str, strong: bool, kind: str = "") -> Cell:

@@ -1,4 +1,4 @@
-"""A generation as a page: point at a token that was written, and the tokens that it came from light up."""
+"""A generation as an interactive HTML page: pointing at a generated token highlights its source tokens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .rendering import asset, render
 from .wording import number
 
 DIGITS = 4
-"""Significant digits of a score in the page: of many scores, more would only make it heavy."""
+"""Significant digits of the scores in the page's data; more would only make the file larger."""
 
 
 def page(generation: Generation) -> str:
-    """Return a page that needs nothing from outside; its policy lets nothing run but its own script."""
+    """Return a self-contained HTML page, whose content security policy allows its own script only."""
     generation = displayed(generation)
     script = asset("generation.js").encode()
     return render(
@@ -35,7 +35,7 @@ def page(generation: Generation) -> str:
 
 
 def _inputs(generation: Generation) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the running text, or the pieces of each input with its name where there are several."""
+    """Yield the name and the pieces of each input; the name of a single input is empty."""
     first = 0
     for name, count in generation.sections or (("", len(generation.features)),):
         yield name, [_piece(generation, i) for i in range(first, first + count)]
@@ -66,12 +66,12 @@ def _row(generation: Generation, step: Step) -> Row:
 
 
 def _data(generation: Generation) -> dict[str, Any]:
-    """Return what the script works on."""
+    """Return the data of the page's script."""
     return {
         "features": generation.features,
         "start": generation.start,
         "score": generation.score,
-        "steps": [_step(one) for one in generation.steps],
+        "steps": [_step(step) for step in generation.steps],
         "entries": ENTRIES,
         "ledger": LEDGER_ON_PAGES,
         "no_ledger": NO_LEDGER,

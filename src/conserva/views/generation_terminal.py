@@ -1,4 +1,4 @@
-"""A generation in the terminal: the text, and for every token that was written the tokens that it came from."""
+"""A generation in the terminal: the text, and the source tokens of every generated token."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from rich.text import Text as Line
 from .._util.text import displayed
 from ..errors import Error
 from ..results.generation import Generation
-from .blocks import scored
 from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
+from .terminal_pictures import scored
 from .wording import number
 
 SPACE, LINES = "  ", 2
-"""What stands between columns and between sources, and how many lines a token's sources may take."""
+"""Separator of columns and of sources, and the maximum number of lines for the sources of a token."""
 
 NARROW = 72
-"""Narrower terminals have neither the number of a step nor its gap."""
+"""Terminals narrower than this do not show the index of a step and its gap."""
 
 
 def show_generation(generation: Generation, console: Console | None = None, steps: Sequence[int] | None = None) -> None:
-    """Print a generation, with the sources of all written tokens or of those whose numbers are given."""
+    """Print a generation with the sources of its generated tokens, all or those at the indices `steps`."""
     console = console or Console()
     generation = displayed(generation)
-    asked = range(len(generation.steps)) if steps is None else steps
-    for step in asked:
+    shown_steps = range(len(generation.steps)) if steps is None else steps
+    for step in shown_steps:
         if not 0 <= step < len(generation.steps):
-            raise Error(f"step={step}: there are {len(generation.steps)} written tokens, counted from 0.")
+            many = len(generation.steps)
+            raise Error(f"step={step} is not an index of the {many} generated tokens: give 0 to {many - 1}.")
     console.print(Line(headline(generation), style="bold"))
     for line in _text(generation):
         console.print(line)
     console.print()
-    console.print(_table(generation, asked, console))
-    console.print(Line("each row on its own scale, red for, blue against; the first token apart", style="dim"))
-    if any(generation.steps[step].ledger is None for step in asked):
+    console.print(_table(generation, shown_steps, console))
+    note = "each row has its own colour scale: red for, blue against the token; the first token has its own column"
+    console.print(Line(note, style="dim"))
+    if any(generation.steps[step].ledger is None for step in shown_steps):
         console.print(Line(NO_LEDGER, style="dim"))
 
 
 def _text(generation: Generation) -> list[Line]:
-    """Return the running text, what was written in bold; a line for each input where there are several."""
+    """Return the text, one line per input, with generated tokens in bold."""
     lines, first = [], 0
     for name, count in generation.sections or (("", len(generation.features)),):
         line = Line(f"{name}: " if name else "", style="dim")
@@ -66,7 +68,7 @@ def _table(generation: Generation, steps: Sequence[int], console: Console) -> Ta
     for title in (*titles[:middle], "came from", *titles[middle:]):
         table.add_column(Line(title), justify="left" if title in ("token", "came from") else "right", no_wrap=True)
     for step, row in zip(steps, rows, strict=True):
-        cells = [Line(one, style="bold" if title == "token" else "") for title, one in zip(titles, row, strict=True)]
+        cells = [Line(text, style="bold" if title == "token" else "") for title, text in zip(titles, row, strict=True)]
         table.add_row(*cells[:middle], _sources(generation, step, room, console), *cells[middle:])
     return table
 
@@ -79,7 +81,7 @@ def _numbers(generation: Generation, i: int) -> tuple[str, ...]:
 
 
 def _sources(generation: Generation, i: int, room: int, console: Console) -> Line:
-    """Return the strongest sources of a token on their colours, as many as there is room for."""
+    """Return as many of the coloured sources of a token as fit."""
     sources = strongest(generation, generation.steps[i])
     scale = max((abs(score) for _, score in sources), default=0.0) or 1.0
     lines = [Line()]

@@ -1,4 +1,4 @@
-"""Pictures of explained graphs and images: one alone, with its caption and its books, or all methods in a row."""
+"""Pictures of explained graphs and images: a card with caption and ledger, or a row with one picture per method."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
 from .molecule import molecule_drawing
-from .nodes import kind_of, label, virtual_node
-from .overlay import overlay_drawing
-from .shapes import NOTE, Drawing, Placed, Shape, Words, rectangle
-from .shapes import svg as drawn
+from .patch_overlay import overlay_drawing
+from .picture_nodes import kind_of, label, virtual_node
 from .superpixels import superpixels_drawing
+from .vector_drawing import NOTE, Drawing, Inset, Shape, TextLine, rectangle
+from .vector_drawing import svg as drawn
 from .wording import caption, ledger_line, number, outcome, scale_line
 
 KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {
@@ -26,17 +26,19 @@ KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {
     "image": overlay_drawing,
 }
 ZOOM, NARROWEST = 0.6, 150.0
-"""The size of a picture in a row, and the least room for it: names must fit beneath."""
+"""Scale factor of pictures in a row, and the minimum width of a panel, so that method names fit below."""
 
 ACROSS = 1640
-"""A single row goes on below where it would be wider; of several, each keeps its line."""
+"""The width at which a single row of pictures wraps; with several inputs, rows do not wrap."""
 
-_CARD = 460.0  # wide at least, so that captions and books have room
-_EDGE, _GAP, _LETTER = 16.0, 14.0, 0.6  # the last: the width of a letter, as a share of its size
+_CARD = 460.0  # minimum width of a card, so that caption and ledger fit
+_EDGE, _GAP, _LETTER = 16.0, 14.0, 0.6  # the last: the width of a letter relative to the font size
 
 
 def svg(explanation: Explanation, scale: float | None = None, *, in_page: bool = False) -> Markup:
-    """Return the picture of an explanation as SVG; the largest score is a full colour if no scale is given."""
+    """Return the picture of an explanation as SVG; the full colours are for scores of size `scale`, by default the
+    largest.
+    """
     explanation = displayed(explanation)
     return drawn(_coloured(explanation, scale or scale_of([explanation])), label(explanation), in_page=in_page)
 
@@ -45,151 +47,158 @@ def _coloured(explanation: Explanation, scale: float | None) -> Drawing:
     return KINDS[kind_of(explanation)](explanation, scale)
 
 
-# All methods of an input in a row
+# One row per input
 
 
 def row_of_pictures(explanations: Sequence[Explanation]) -> Markup:
-    """Return one input as SVG: first without colours, then as each method explains it, each on its own scale."""
+    """Return a row of pictures of one input as SVG: the input, then one per method, each with its own scale."""
     rows = _rows(explanations)
     if len(rows) != 1:
-        raise Error(f"{len(rows)} inputs, or targets, or models, are not a single row: gallery() has a row for each.")
+        raise Error(
+            f"Got explanations of {len(rows)} inputs, targets or models, but a row shows a single one: use gallery(), "
+            "which draws a row for each."
+        )
     return gallery(explanations)
 
 
 def gallery(explanations: Sequence[Explanation]) -> Markup:
-    """Return a row of pictures for each input, one below the other, as SVG; a method has the same place in all."""
+    """Return a row of pictures for each input as SVG; each method has its own column."""
     explanations = displayed(explanations)
-    return drawn(gallery_drawing(explanations), " ".join(label(one) for one in explanations))
+    return drawn(gallery_drawing(explanations), " ".join(label(explanation) for explanation in explanations))
 
 
 def gallery_drawing(explanations: Sequence[Explanation]) -> Drawing:
-    """Return what `gallery` shows."""
-    methods = list(dict.fromkeys(one.method for one in explanations))
+    """Return the drawing of `gallery`."""
+    methods = list(dict.fromkeys(explanation.method for explanation in explanations))
     rows = [(row, _panels(row, methods)) for row in _rows(explanations)]
     wide = max(panel.width for _, panels in rows for panel in panels.values())
     columns = len(methods) + 1
     if len(rows) == 1:
         columns = max(1, min(columns, int(ACROSS // (wide + _GAP))))
     width = columns * (wide + _GAP) - _GAP
-    parts: list[Shape | Words | Placed] = []
+    parts: list[Shape | TextLine | Inset] = []
     top = _EDGE
     for row, panels in rows:
         first = next(iter(row.values()))
-        parts.append(Words(_EDGE, top + 12, _cut(f"{outcome(first)} · {first.text}", width, 12), bold=True))
+        parts.append(TextLine(_EDGE, top + 12, _cut(f"{outcome(first)} · {first.text}", width, 12), bold=True))
         top += 22
         high = max(panel.height for panel in panels.values())
-        for place, panel in panels.items():
-            down, right = divmod(place, columns)
+        for index, panel in panels.items():
+            down, right = divmod(index, columns)
             middle = (wide - panel.width) / 2
-            parts.append(Placed(_EDGE + middle + right * (wide + _GAP), top + down * (high + _GAP), 1, panel))
+            parts.append(Inset(_EDGE + middle + right * (wide + _GAP), top + down * (high + _GAP), 1, panel))
         top += (max(panels) // columns + 1) * (high + _GAP) + 6
-    own = "each picture on its own scale, from blue (against) to red (for)"
-    return Drawing(width + 2 * _EDGE, top + 16, (*parts, Words(_EDGE, top + 2, own, 10, NOTE)))
+    own = "each picture has its own colour scale, from blue (against) to red (for the target)"
+    return Drawing(width + 2 * _EDGE, top + 16, (*parts, TextLine(_EDGE, top + 2, own, 10, NOTE)))
 
 
 def _panels(row: Mapping[str, Explanation], methods: Sequence[str]) -> dict[int, Drawing]:
-    """Return the pictures of an input by their places: the input itself, then each method in its column."""
-    coloured = {1 + methods.index(method): _panel(one, scale_of([one])) for method, one in row.items()}
+    """Return column -> panel: the input in column 0, then the methods."""
+    coloured = {
+        1 + methods.index(method): _panel(explanation, scale_of([explanation])) for method, explanation in row.items()
+    }
     return {0: _panel(next(iter(row.values())), None), **coloured}
 
 
 def _rows(explanations: Iterable[Explanation]) -> list[dict[str, Explanation]]:
-    """Return for each input its explanations by method."""
+    """Return method -> explanation for each input."""
     rows: list[dict[str, Explanation]] = []
-    for one in explanations:
+    for explanation in explanations:
         for row in rows:
             first = next(iter(row.values()))
-            if one.method not in row and all(
-                getattr(one, name) == getattr(first, name) for name in ("text", "picture", "target", "model")
+            if explanation.method not in row and all(
+                getattr(explanation, name) == getattr(first, name) for name in ("text", "picture", "target", "model")
             ):
-                row[one.method] = one
+                row[explanation.method] = explanation
                 break
         else:
-            rows.append({one.method: one})
+            rows.append({explanation.method: explanation})
     if not rows:
-        raise Error("There is no explanation to draw: give one at least.")
+        raise Error("Got no explanation to draw: give at least one.")
     return rows
 
 
-def _panel(one: Explanation, scale: float | None) -> Drawing:
-    """Return a picture with the method's name beneath it, or the input if there is no scale."""
-    picture = _coloured(one, scale)
+def _panel(explanation: Explanation, scale: float | None) -> Drawing:
+    """Return a picture with the method's name below, or the uncoloured input if `scale` is None."""
+    picture = _coloured(explanation, scale)
     wide, high = max(NARROWEST, ZOOM * picture.width), ZOOM * picture.height
-    middle, name = wide / 2, "input" if scale is None else _cut(one.method, wide, 12)
-    parts: list[Shape | Words | Placed] = [Placed(middle - ZOOM * picture.width / 2, 0, ZOOM, picture)]
-    parts.append(Words(middle, high + 14, name, anchor="middle"))
+    middle, name = wide / 2, "input" if scale is None else _cut(explanation.method, wide, 12)
+    parts: list[Shape | TextLine | Inset] = [Inset(middle - ZOOM * picture.width / 2, 0, ZOOM, picture)]
+    parts.append(TextLine(middle, high + 14, name, anchor="middle"))
     if scale is not None:
-        said = [f"±{number(scale)[1:]}", *(f"{node} {number(score)}" for node, score in virtual_node(one))]
-        parts.append(Words(middle, high + 28, " · ".join(said), 9.5, NOTE, "middle"))
+        notes = [f"±{number(scale)[1:]}", *(f"{node} {number(score)}" for node, score in virtual_node(explanation))]
+        parts.append(TextLine(middle, high + 28, " · ".join(notes), 9.5, NOTE, "middle"))
     return Drawing(wide, high + 32, tuple(parts))
 
 
-# One alone
+# A single explanation
 
 
-def card(one: Explanation) -> Drawing:
-    """Return a picture between its caption and its scale, its virtual node and its books."""
-    scale = scale_of([one])
-    picture = _coloured(one, scale)
+def card(explanation: Explanation) -> Drawing:
+    """Return a picture with its caption, colour scale, virtual node and ledger."""
+    scale = scale_of([explanation])
+    picture = _coloured(explanation, scale)
     width = max(picture.width, _CARD)
-    lines = [(line, 12.0, True) for line in _wrapped(caption(one), width, 12)]
-    lines += [(line, 10.0, False) for line in _wrapped(one.text, width, 10)]
-    parts: list[Shape | Words | Placed] = []
+    lines = [(line, 12.0, True) for line in _wrapped(caption(explanation), width, 12)]
+    lines += [(line, 10.0, False) for line in _wrapped(explanation.text, width, 10)]
+    parts: list[Shape | TextLine | Inset] = []
     y = _EDGE
     for line, size, bold in lines:
         y += size * 1.35
-        parts.append(Words(_EDGE, y, line, size, NOTE if not bold else "#1a1a1a", bold=bold))
-    parts.append(Placed(_EDGE + (width - picture.width) / 2, y + 8, 1, picture))
+        parts.append(TextLine(_EDGE, y, line, size, NOTE if not bold else "#1a1a1a", bold=bold))
+    parts.append(Inset(_EDGE + (width - picture.width) / 2, y + 8, 1, picture))
     y += picture.height + 24
-    parts += [*_scale_bar(scale, y), *_chips(one, scale, y)]
+    parts += [*_scale_bar(scale, y), *_chips(explanation, scale, y)]
     y += 34
-    parts += _books(one, y, width)
-    return Drawing(width + 2 * _EDGE, y + (40 if one.ledger else 18), tuple(parts))
+    parts += _ledger_parts(explanation, y, width)
+    return Drawing(width + 2 * _EDGE, y + (40 if explanation.ledger else 18), tuple(parts))
 
 
-def card_svg(one: Explanation) -> Markup:
-    """Return the same as SVG."""
-    one = displayed(one)
-    return drawn(card(one), f"{label(one)} {scale_line(scale_of([one]))}. {ledger_line(one)}.")
+def card_svg(explanation: Explanation) -> Markup:
+    """Return the drawing of `card` as SVG."""
+    explanation = displayed(explanation)
+    return drawn(
+        card(explanation), f"{label(explanation)} {scale_line(scale_of([explanation]))}. {ledger_line(explanation)}."
+    )
 
 
-def _scale_bar(scale: float, y: float) -> Iterator[Shape | Words]:
+def _scale_bar(scale: float, y: float) -> Iterator[Shape | TextLine]:
     steps, wide, left = 41, 3.0, _EDGE + 88
-    yield Words(left - 6, y + 9, f"against {number(-scale)}", 10, NOTE, "end")
-    for step in range(steps):  # each goes on to the end, so that no seams show
+    yield TextLine(left - 6, y + 9, f"against {number(-scale)}", 10, NOTE, "end")
+    for step in range(steps):  # each rectangle extends to the end of the bar, so that no seams show
         colour = hexadecimal(shade(step / (steps - 1) * 2 - 1, 1))
         yield Shape(rectangle(left + step * wide, y, (steps - step) * wide, 10), colour)
     yield Shape(rectangle(left, y, steps * wide, 10), stroke="#cccccc", width=0.6)
-    yield Words(left + steps * wide + 6, y + 9, f"{number(scale)} for", 10, NOTE)
+    yield TextLine(left + steps * wide + 6, y + 9, f"{number(scale)} for", 10, NOTE)
 
 
-def _chips(one: Explanation, scale: float, y: float) -> Iterator[Shape | Words]:
+def _chips(explanation: Explanation, scale: float, y: float) -> Iterator[Shape | TextLine]:
     left = _EDGE + 300
-    for name, score in virtual_node(one):
+    for name, score in virtual_node(explanation):
         background = shade(score, scale)
-        said = f"{name} {number(score)}"
-        wide = len(said) * 11 * _LETTER + 14
+        text = f"{name} {number(score)}"
+        wide = len(text) * 11 * _LETTER + 14
         yield Shape(rectangle(left, y - 5, wide, 20), hexadecimal(background), "#cccccc", 0.6)
-        yield Words(left + wide / 2, y + 9, said, 11, hexadecimal(ink(background)), "middle")
+        yield TextLine(left + wide / 2, y + 9, text, 11, hexadecimal(ink(background)), "middle")
         left += wide + 8
 
 
-def _books(one: Explanation, y: float, width: float) -> Iterator[Shape | Words]:
-    if one.ledger is None:
-        yield Words(_EDGE, y + 4, ledger_line(one), 10, NOTE)
+def _ledger_parts(explanation: Explanation, y: float, width: float) -> Iterator[Shape | TextLine]:
+    if explanation.ledger is None:
+        yield TextLine(_EDGE, y + 4, ledger_line(explanation), 10, NOTE)
         return
-    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+    sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
     total, x = sum(sizes.values()) or 1.0, _EDGE
     for name, size in sizes.items():
         yield Shape(rectangle(x, y, width * size / total, 10), LEDGER[name])
         x += width * size / total
     x = _EDGE
     for name in ENTRIES:
-        said = f"{name} {number(getattr(one.ledger, name))}"
+        text = f"{name} {number(getattr(explanation.ledger, name))}"
         yield Shape(rectangle(x, y + 17, 8, 8), LEDGER[name])
-        yield Words(x + 12, y + 25, said, 9.5, NOTE)
-        x += 12 + len(said) * 9.5 * _LETTER + 8
-    yield Words(x, y + 25, f"= {number(one.output)}", 9.5, NOTE)
+        yield TextLine(x + 12, y + 25, text, 9.5, NOTE)
+        x += 12 + len(text) * 9.5 * _LETTER + 8
+    yield TextLine(x, y + 25, f"= {number(explanation.output)}", 9.5, NOTE)
 
 
 def _cut(text: str, width: float, size: float) -> str:

@@ -1,8 +1,8 @@
-"""Pages from the templates in `views/templates`, by one Jinja2 environment.
+"""Render the Jinja2 templates in `views/templates`.
 
-Templates escape everything that they insert. Two kinds of text are exempt, and marked as `Markup` where they are made:
-the package's own style sheets and scripts (`asset`, below), and SVG that was written from a tree of elements, which
-escapes by construction (`svg.markup`). No template uses `|safe`.
+Templates escape all values. Two kinds of text are exempt and marked as `Markup` where they are made: the package's own
+style sheets and scripts (`asset`, below), and SVG serialised from an element tree, which escapes it (`svg.markup`).
+No template uses `|safe`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ LOADER = PackageLoader("conserva.views", "templates")
 
 
 def render(template: str, **data: Any) -> str:
-    """Return a template as text."""
+    """Return a rendered template."""
     return environment().get_template(template).render(data)
 
 
 def render_parts(template: str, **data: Any) -> Iterator[str]:
-    """Yield a template part by part, as the iterables in its data are consumed."""
+    """Yield a rendered template in parts, consuming iterables in its data lazily."""
     return environment().get_template(template).generate(data)
 
 
 def framed(page: str) -> str:
-    """Return a page in a frame, as notebooks take it."""
+    """Return a page inside an iframe, for notebooks."""
     return render("frame.html", page=page)
 
 
 @cache
 def environment() -> Environment:
-    """Return the environment of all templates."""
-    found = Environment(
+    """Return the Jinja2 environment of all templates."""
+    result = Environment(
         loader=LOADER,
         autoescape=True,
         undefined=StrictUndefined,
@@ -46,14 +46,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters |= {"number": number, "shades": shades, "grounds": grounds}
-    found.globals |= {"asset": asset, "LEDGER": LEDGER_ON_PAGES}
-    found.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    return found
+    result.filters |= {"number": number, "shades": shades, "grounds": grounds}
+    result.globals |= {"asset": asset, "LEDGER": LEDGER_ON_PAGES}
+    result.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    return result
 
 
 @cache
 def asset(name: str) -> Markup:
-    """Return a style sheet or a script of the package, to be inserted as it is."""
+    """Return a style sheet or script of the package, exempt from escaping."""
     text, _, _ = LOADER.get_source(environment(), name)
     return Markup(text)

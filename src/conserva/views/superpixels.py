@@ -1,4 +1,4 @@
-"""Explanations of images: every superpixel in the colour of its score, and the outline of what the image shows."""
+"""Explanations of superpixel graphs: coloured superpixels, and the outline of the object in the image."""
 
 from __future__ import annotations
 
@@ -13,52 +13,54 @@ from .._util.text import displayed
 from ..errors import Error
 from ..results.explanation import Explanation
 from .colours import hexadecimal, scale_of, shade
-from .nodes import in_picture, label, node_scores, tooltip
-from .shapes import Drawing, Placed, Shape, rectangle, svg
+from .picture_nodes import in_picture, label, node_scores, tooltip
+from .vector_drawing import Drawing, Inset, Shape, rectangle, svg
 
 SIZE, MARGIN = 300, 10
 MIDDLE = 128
-"""The outline runs where the image is half as bright as can be."""
+"""The grey level of the outline: half of the maximum brightness."""
 
-_LEVELS = 16  # of grey: more are not told apart, and each is a path of its own
+_LEVELS = 16  # of grey: more could not be distinguished, and each is a separate path
 _BORDER, _BORDER_WIDTH = "#9a9a9a", 0.06
 _HALO_WIDTH, _OUTLINE_WIDTH = 0.44, 0.18
 
 Point = tuple[float, float]
-Place = TypeVar("Place", bound=Hashable)
+Vertex = TypeVar("Vertex", bound=Hashable)
 Grid = Sequence[Sequence[int]]
 
 
 def superpixels_svg(explanation: Explanation, scale: float | None = None, size: int = SIZE) -> Markup:
-    """Return an image as SVG, each superpixel on its colour; the largest score is a full one if no scale is given."""
+    """Return an image with coloured superpixels as SVG; the full colours are for scores of size `scale`, by default
+    the largest.
+    """
     explanation = displayed(explanation)
     return svg(superpixels_drawing(explanation, scale or scale_of([explanation]), size), label(explanation))
 
 
 def superpixels_drawing(explanation: Explanation, scale: float | None, size: int = SIZE) -> Drawing:
-    """Return an image with the colours of the scores, or in plain grey if there is no scale."""
+    """Return the drawing of an image with coloured superpixels, or in grey if `scale` is None."""
     image, regions = _grids(explanation)
     shapes = list(_greys(image)) if scale is None else [*_regions(explanation, regions, scale), *_outline(image)]
     high, wide = len(image), len(image[0])
     zoom = (size - 2 * MARGIN) / max(high, wide)
-    inside = Placed(MARGIN, MARGIN, zoom, Drawing(wide, high, tuple(shapes)))
+    inside = Inset(MARGIN, MARGIN, zoom, Drawing(wide, high, tuple(shapes)))
     return Drawing(2 * MARGIN + zoom * wide, 2 * MARGIN + zoom * high, (inside,))
 
 
 def _grids(explanation: Explanation) -> tuple[Grid, Grid]:
-    """Return the image and its regions, which must be as large, and the nodes that have scores."""
+    """Return the image and its regions; raise `Error` unless their sizes agree and each region has one score."""
     image, regions = (in_picture(explanation, "superpixels", name) for name in ("image", "regions"))
     sizes = [[len(row) for row in grid] for grid in (image, regions)]
     if sizes[0] != sizes[1] or len(set(sizes[0])) != 1:
         raise Error(
             f"The picture of {explanation.text!r} has {len(image)} rows in its image and {len(regions)} in its "
-            "regions: give as many pixels in each row of both."
+            "regions: both must have the same number of rows, and all rows the same length."
         )
     nodes, scored = {node for row in regions for node in row}, set(node_scores(explanation))
     if nodes != scored:
         raise Error(
-            f"The picture of {explanation.text!r} has {len(nodes)} superpixels, the explanation scores for "
-            f"{len(scored)}, and they are not the same: explain the graph whose picture it is."
+            f"The picture of {explanation.text!r} has {len(nodes)} superpixels, but the explanation has scores for "
+            f"{len(scored)}, which do not match: use the picture of the graph that was explained."
         )
     return image, regions
 
@@ -71,7 +73,7 @@ def _regions(explanation: Explanation, regions: Grid, scale: float) -> Iterator[
 
 
 def _greys(image: Grid) -> Iterator[Shape]:
-    """Return the image in dark on white, with one path for each grey."""
+    """Yield the image in dark on white, one path for each grey level."""
     runs = defaultdict(list)
     for y, row in enumerate(image):
         start = 0
@@ -87,7 +89,7 @@ def _greys(image: Grid) -> Iterator[Shape]:
 
 
 def _outline(image: Grid) -> Iterator[Shape]:
-    """Return the outline twice: a light one beneath the dark one, so that it is seen on every colour."""
+    """Yield the outline twice, a white line below a dark one, so that it is visible on every colour."""
     path = "".join("M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in loop) + "Z" for loop in contours(image, MIDDLE))
     if path:
         yield Shape(path, stroke="#ffffff", width=_HALO_WIDTH)
@@ -98,7 +100,7 @@ def _outline(image: Grid) -> Iterator[Shape]:
 
 
 def region_paths(regions: Grid) -> dict[int, str]:
-    """Return the outline of each region along the edges of its pixels, as one path."""
+    """Return the outline of each region along the edges of its pixels, as an SVG path."""
     edges: dict[int, dict[Point, list[Point]]] = defaultdict(lambda: defaultdict(list))
     high, wide = len(regions), len(regions[0])
     for y in range(high):
@@ -117,7 +119,7 @@ def region_paths(regions: Grid) -> dict[int, str]:
 
 
 def contours(image: Grid, level: float) -> list[list[Point]]:
-    """Return the lines on which an image has a level, by marching squares, beyond its border 0."""
+    """Return the contour lines of an image at a level, by marching squares; outside the image is 0."""
     wide = len(image[0])
     padded = [[0] * (wide + 2), *([0, *row, 0] for row in image), [0] * (wide + 2)]
     follows: dict[tuple[Point, Point], list[tuple[Point, Point]]] = {}
@@ -127,7 +129,8 @@ def contours(image: Grid, level: float) -> list[list[Point]]:
             sides = list(zip(corners, corners[1:] + corners[:1], strict=True))
             inner = [padded[b][a] >= level for a, b in corners]
             leaving = [i for i in range(4) if inner[i] and not inner[(i + 1) % 4]]
-            for i in leaving:  # the line goes from where a walk round the square leaves what is bright to its return
+            # A line joins the sides where a walk round the square leaves and re-enters the bright part.
+            for i in leaving:
                 back = next(k % 4 for k in range(i + 1, i + 4) if inner[(k + 1) % 4] and not inner[k % 4])
                 follows[_unordered(sides[i])] = [_unordered(sides[back])]
     return [[_crossing(side, padded, level) for side in loop] for loop in _loops(follows)]
@@ -138,27 +141,27 @@ def _unordered(side: tuple[Point, Point]) -> tuple[Point, Point]:
 
 
 def _crossing(side: tuple[Point, Point], padded: Grid, level: float) -> Point:
-    """Return where a line between two centres of pixels has the level, on the image without its border."""
+    """Return the point between two pixel centres where the level is crossed, in coordinates without the padding."""
     (x, y), (to_x, to_y) = side
     low, high = padded[int(y)][int(x)], padded[int(to_y)][int(to_x)]
     share = (level - low) / (high - low)
     return x + share * (to_x - x) - 0.5, y + share * (to_y - y) - 0.5
 
 
-def _loops(follows: Mapping[Place, list[Place]]) -> Iterator[list[Place]]:
-    """Return closed walks that use every step once."""
-    left = {place: list(ends) for place, ends in follows.items()}
+def _loops(follows: Mapping[Vertex, list[Vertex]]) -> Iterator[list[Vertex]]:
+    """Yield closed loops that use every edge once."""
+    left = {vertex: list(ends) for vertex, ends in follows.items()}
     for first in left:
         while left[first]:
-            loop, place = [first], left[first].pop()
-            while place != first:
-                loop.append(place)
-                place = left[place].pop()
+            loop, vertex = [first], left[first].pop()
+            while vertex != first:
+                loop.append(vertex)
+                vertex = left[vertex].pop()
             yield loop
 
 
 def _steps(loop: Sequence[Point]) -> str:
-    """Return a walk along edges with its corners alone."""
+    """Return a loop along pixel edges as an SVG path through its corners."""
     corners = [
         here
         for before, here, after in zip([loop[-1], *loop[:-1]], loop, [*loop[1:], loop[0]], strict=True)

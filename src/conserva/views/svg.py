@@ -1,4 +1,4 @@
-"""SVG as trees of elements. Writing a tree escapes every text and attribute, so that no text can become markup."""
+"""SVG built as element trees, whose serialisation escapes all text and attributes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 
 def element(name: str, attributes: Mapping[str, str], *children: Element, text: str = "") -> Element:
-    """Return an element with its children, each on a line of its own, or with a text."""
-    found = Element(name, dict(attributes))
-    found.text = text or ("\n" if children else None)
+    """Return an element with children, each on its own line, or with text."""
+    node = Element(name, dict(attributes))
+    node.text = text or ("\n" if children else None)
     for child in children:
         child.tail = "\n"
-        found.append(child)
-    return found
+        node.append(child)
+    return node
 
 
 def markup(root: Element) -> Markup:
-    """Return a tree as text that templates insert as it is."""
+    """Return a serialised tree that templates insert without escaping it again."""
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def embedded(figure: Figure, label: str, prefix: str, colours: Mapping[str, str]) -> Markup:
-    """Return a matplotlib figure as SVG to stand in a page: nothing is loaded, and the page decides its size.
+    """Return a matplotlib figure as self-contained inline SVG, whose size is set by the page.
 
     Parameters
     ----------
     figure
         The figure.
     label
-        What screen readers say of it.
+        The text alternative, for screen readers.
     prefix
-        What its ids start with: two figures of a page must not share ids.
+        Prefix of its ids, which must be unique on a page.
     colours
-        Colours that the page decides -> the CSS values that replace them.
+        Colour in the figure -> CSS value that replaces it.
     """
     from matplotlib import rc_context
 
@@ -52,15 +52,15 @@ def embedded(figure: Figure, label: str, prefix: str, colours: Mapping[str, str]
     root = ElementTree.fromstring(buffer.getvalue().encode())
     for child in [child for child in root if _local(child.tag) == "metadata"]:
         root.remove(child)
-    for one in root.iter():
-        one.tag = _local(one.tag)
-        one.attrib = {_local(name): _in_page(_local(name), value, prefix, colours) for name, value in one.items()}
+    for node in root.iter():
+        node.tag = _local(node.tag)
+        node.attrib = {_local(name): _in_page(_local(name), value, prefix, colours) for name, value in node.items()}
     root.attrib = {"role": "img", "aria-label": label, "viewBox": root.attrib["viewBox"]}
     return markup(root)
 
 
 def _local(name: str) -> str:
-    """Return a name without its namespace, which pages do not need."""
+    """Return a tag or attribute name without its XML namespace, which HTML pages do not need."""
     return name.rpartition("}")[2]
 
 
@@ -70,7 +70,7 @@ def _in_page(name: str, value: str, prefix: str, colours: Mapping[str, str]) -> 
     if name == "href":
         value = re.sub("^#", f"#{prefix}", value)
     value = value.replace("url(#", f"url(#{prefix}")
-    value = re.sub(r"(\.\d\d)\d+", r"\1", value)  # hundredths of a point are enough, and half as long
+    value = re.sub(r"(\.\d\d)\d+", r"\1", value)  # two decimals are enough, and halve the size
     value = re.sub(r"'DejaVu Sans'[^;]*", "system-ui, sans-serif", value)
     for colour, variable in colours.items():
         value = value.replace(colour, variable)

@@ -12,9 +12,9 @@ from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
-from .blocks import has_shades, picture, scored, sign, summary
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
-from .nodes import called, virtual_node
+from .picture_nodes import node_noun, virtual_node
+from .terminal_pictures import has_shades, picture, scored, sign, summary
 from .wording import caption, ledger_line, number, scale_line, sink_line
 
 BAR = 36
@@ -23,38 +23,40 @@ BAR = 36
 def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
     """Print explanations, one below the other."""
     console = console or Console()
-    for one in displayed(explanations):
-        console.print(view(one, console))
+    for explanation in displayed(explanations):
+        console.print(view(explanation, console))
 
 
-def view(one: Explanation, console: Console) -> RenderableType:
-    """Return one explanation: caption, coloured tokens or a picture, the scale, the ledger."""
-    scale = scale_of([one])
-    lines: list[RenderableType] = [Line(caption(one), style="bold")]
-    lines += sections(one, scale, console) if one.picture is None else picture(one, scale, console)
+def view(explanation: Explanation, console: Console) -> RenderableType:
+    """Return an explanation as a rich renderable: caption, coloured tokens or picture, colour scale, ledger."""
+    scale = scale_of([explanation])
+    lines: list[RenderableType] = [Line(caption(explanation), style="bold")]
+    lines += (
+        sections(explanation, scale, console) if explanation.picture is None else picture(explanation, scale, console)
+    )
     lines.append(Line(scale_line(scale), style="dim"))
-    if one.sink is not None:
-        lines.append(Line(sink_line(one), style="dim"))
-    if one.ledger is not None:
-        lines.append(ledger_bar(one))
-    lines.append(Line(ledger_line(one), style="dim"))
+    if explanation.sink is not None:
+        lines.append(Line(sink_line(explanation), style="dim"))
+    if explanation.ledger is not None:
+        lines.append(ledger_bar(explanation))
+    lines.append(Line(ledger_line(explanation), style="dim"))
     return Group(*lines, Line())
 
 
-def sections(one: Explanation, scale: float, console: Console) -> list[RenderableType]:
-    """Return the tokens, those of each input by themselves where there are several."""
+def sections(explanation: Explanation, scale: float, console: Console) -> list[RenderableType]:
+    """Return the coloured tokens; an explanation of several inputs has a titled section for each."""
     lines: list[RenderableType] = []
     first = 0
-    for name, count in one.sections:
-        lines += [Line(name, style="dim"), tokens(one, scale, console, slice(first, first + count))]
+    for name, count in explanation.sections:
+        lines += [Line(name, style="dim"), tokens(explanation, scale, console, slice(first, first + count))]
         first += count
-    return lines or [tokens(one, scale, console)]
+    return lines or [tokens(explanation, scale, console)]
 
 
-def tokens(one: Explanation, scale: float, console: Console, part: slice = slice(None)) -> Line:
-    """Return the tokens on their colours; where a terminal has no shades, with their numbers."""
+def tokens(explanation: Explanation, scale: float, console: Console, part: slice = slice(None)) -> Line:
+    """Return the tokens with coloured backgrounds, or followed by their scores if the terminal has too few colours."""
     line = Line()
-    for feature, score in zip(one.features[part], one.scores[part], strict=True):
+    for feature, score in zip(explanation.features[part], explanation.scores[part], strict=True):
         if not has_shades(console):
             line.append(f"{feature}({number(score)}) ", style=sign(score))
             continue
@@ -63,9 +65,9 @@ def tokens(one: Explanation, scale: float, console: Console, part: slice = slice
     return line
 
 
-def ledger_bar(one: Explanation) -> Line:
-    """Return the size of every entry as a bar; their signs are in the line below."""
-    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+def ledger_bar(explanation: Explanation) -> Line:
+    """Return a bar of the absolute values of the ledger's entries, with a legend."""
+    sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
     total = sum(sizes.values()) or 1.0
     bar = Line()
     for name, size in sizes.items():
@@ -77,34 +79,34 @@ def ledger_bar(one: Explanation) -> Line:
 
 def show_comparison(comparison: Comparison, console: Console | None = None) -> None:
     """Print one row for each method of a comparison."""
-    compare({**{one.method: one for one in comparison}, **comparison.refused}, console)
+    compare({**{explanation.method: explanation for explanation in comparison}, **comparison.refused}, console)
 
 
 def compare(rows: Mapping[str, Explanation | str], console: Console | None = None) -> None:
-    """Print one row for each method; a method that does not apply says why."""
+    """Print one row for each method, or the reason if a method does not apply."""
     console = console or Console()
     rows = displayed(rows)
-    first = next((one for one in rows.values() if isinstance(one, Explanation)), None)
+    first = next((result for result in rows.values() if isinstance(result, Explanation)), None)
     pictures = first is not None and first.picture is not None
     has_virtual = first is not None and pictures and bool(virtual_node(first))
-    shown = f"largest scores ({called(first)})" if first is not None and pictures else "tokens"
+    shown = f"largest scores ({node_noun(first)})" if first is not None and pictures else "tokens"
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
     for title in ("method", shown, *(["virtual\nnode"] if has_virtual else []), "sum", "gap"):
         table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
-    for name, one in rows.items():
-        if isinstance(one, str):
-            table.add_row(Line(name), Line(one, style="dim"))
+    for name, result in rows.items():
+        if isinstance(result, str):
+            table.add_row(Line(name), Line(result, style="dim"))
             continue
-        scale = scale_of([one])
-        cells = [tokens(one, scale, console)] if one.picture is None else _picture_cells(one, scale, console)
-        gap = "" if one.ledger is None else number(one.ledger.gap)
-        table.add_row(Line(name), *cells, number(sum(one.scores)), gap)
+        scale = scale_of([result])
+        cells = [tokens(result, scale, console)] if result.picture is None else _picture_cells(result, scale, console)
+        gap = "" if result.ledger is None else number(result.ledger.gap)
+        table.add_row(Line(name), *cells, number(sum(result.scores)), gap)
     if first is not None:
         console.print(Line(f"{first.target}: {number(first.output)} · {first.model}", style="bold"))
     console.print(table)
-    console.print(Line("each row on its own scale, red for, blue against", style="dim"))
+    console.print(Line("each row has its own colour scale: red for, blue against the target", style="dim"))
 
 
-def _picture_cells(one: Explanation, scale: float, console: Console) -> list[Line]:
-    apart = [scored("", score, scale, console) for _, score in virtual_node(one)]
-    return [summary(one, scale, console), *([Line(" ").join(apart)] if apart else [])]
+def _picture_cells(explanation: Explanation, scale: float, console: Console) -> list[Line]:
+    virtual = [scored("", score, scale, console) for _, score in virtual_node(explanation)]
+    return [summary(explanation, scale, console), *([Line(" ").join(virtual)] if virtual else [])]

@@ -1,4 +1,4 @@
-"""A trace as a heat map in a terminal and as a picture: layers from the bottom to the top, features across."""
+"""A trace as a heat map, in the terminal and as a picture: layers from bottom to top, features from left to right."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..results.trace import Trace
-from .blocks import has_shades, sign
-from .canvas import drawing, save_figure
 from .colours import AGAINST, FOR, LIGHT, hexadecimal, shade
 from .curves import INK, NOTE, _figure
+from .matplotlib_figures import drawing, save_figure
 from .terminal import ledger_bar
-from .trace_wording import headline, reading, scale_of
+from .terminal_pictures import has_shades, sign
+from .trace_wording import headline, scale_of, sums_note
 from .wording import ledger_line, number, scale_line
 
 LABELLED = 120
-"""How many features a picture labels, at most: with more, every so many."""
+"""Maximum number of labelled features in a picture; of more features, every n-th is labelled."""
 
 LONGEST = 18
-"""How many letters of a feature a picture shows."""
+"""Maximum length of a feature's label in a picture."""
 
 SUM, HIGH, FEW = 10, 12, 5
-"""In a terminal: the room for a sum, the most letters of a label, and the places that stand as numbers."""
+"""In the terminal: the width of the sum column, the maximum length of a label, and the scores listed per layer."""
 
-NOWHERE = "#eeeeee"
-"""The colour of a place that a layer does not have, in a picture."""
+NO_SCORE = "#eeeeee"
+"""In a picture, the colour of features that a layer has no position for."""
 
 
 def show_trace(trace: Trace, console: Console | None = None) -> None:
-    """Print a trace, a line for each layer; where a terminal has no shades, with the strongest places as numbers."""
+    """Print a trace, one line per layer: coloured cells, or the largest scores if the terminal has too few colours."""
     console = console or Console()
     trace = displayed(trace)
-    one = trace.explanation()
+    explanation = trace.explanation()
     console.print(Line(headline(trace), style="bold"))
     for line in _bands(trace, console.width) if has_shades(console) else _numbers(trace):
         console.print(line)
     if has_shades(console):
         console.print(Line(scale_line(scale_of(trace)), style="dim"))
-    console.print(Line(reading(trace), style="dim"))
-    if one.ledger is not None:
-        console.print(ledger_bar(one))
-    console.print(Line(ledger_line(one), style="dim"))
+    console.print(Line(sums_note(trace), style="dim"))
+    if explanation.ledger is not None:
+        console.print(ledger_bar(explanation))
+    console.print(Line(ledger_line(explanation), style="dim"))
 
 
 @drawing()
 def draw_trace(trace: Trace, path: str | Path) -> None:
-    """Draw a trace and save it; the ending of the name says as what."""
+    """Draw a trace and save it in the format of the file name's extension."""
     from matplotlib.colors import LinearSegmentedColormap
 
     trace = displayed(trace)
@@ -59,8 +59,8 @@ def draw_trace(trace: Trace, path: str | Path) -> None:
     every = -(-many // LABELLED)
     labels = {i: _short(trace.features[i]) for i in range(0, many, every)}
     figure = _figure(max(4.5, cell * many + 2.0), 0.2 * rows + 1.2 + 0.07 * max(map(len, labels.values())))
-    three = [hexadecimal(one) for one in (AGAINST, LIGHT, FOR)]
-    colours = LinearSegmentedColormap.from_list("for and against", three).with_extremes(bad=NOWHERE)
+    three = [hexadecimal(colour) for colour in (AGAINST, LIGHT, FOR)]
+    colours = LinearSegmentedColormap.from_list("for and against", three).with_extremes(bad=NO_SCORE)
     axes = figure.subplots()
     values = [[float("nan") if score is None else score for score in row] for row in trace.scores]
     shown = axes.imshow(values, cmap=colours, vmin=-scale, vmax=scale, aspect="auto", origin="lower")
@@ -87,13 +87,13 @@ def draw_trace(trace: Trace, path: str | Path) -> None:
 
 
 def _short(feature: str) -> str:
-    """Return a feature as the label of a column."""
-    said = " ".join(feature.split()) or repr(feature)
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+    """Return a feature shortened to the label of a column."""
+    text = " ".join(feature.split()) or repr(feature)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _bands(trace: Trace, width: int) -> Iterator[Line]:
-    """Yield the map, in bands below each other where the features are too many for one."""
+    """Yield the lines of the heat map, broken into bands of features that fit the width."""
     scale, margin = scale_of(trace), max(map(len, trace.layers)) + 1
     room = max(8, width - margin - SUM)
     across = 3 if 3 * len(trace.features) <= room else 2
@@ -106,7 +106,7 @@ def _bands(trace: Trace, width: int) -> Iterator[Line]:
             if part.stop == len(trace.features):
                 line.append(f" {number(trace.sums[row])}", style="dim")
             yield line
-        # The features below their columns are read downwards.
+        # Labels are vertical, one letter per line.
         names = ["".join(feature.split())[:HIGH] for feature in trace.features[part]]
         for i in range(max(map(len, names))):
             letters = "".join(set_cell_size(name[i : i + 1], across) for name in names)
@@ -118,11 +118,11 @@ def _cell(score: float | None, scale: float, across: int) -> tuple[str, str]:
 
 
 def _numbers(trace: Trace) -> Iterator[Line]:
-    """Yield for every layer its strongest places."""
+    """Yield a line for each layer with its largest scores."""
     margin = max(map(len, trace.layers))
     for layer, scores, total in reversed(list(zip(trace.layers, trace.scores, trace.sums, strict=True))):
         line = Line(f"{layer:>{margin}} {number(total)} ")
-        found = [(score, name) for score, name in zip(scores, trace.features, strict=True) if score]
-        for score, name in sorted(found, key=lambda one: -abs(one[0]))[:FEW]:
+        scored = [(score, name) for score, name in zip(scores, trace.features, strict=True) if score]
+        for score, name in sorted(scored, key=lambda pair: -abs(pair[0]))[:FEW]:
             line.append(f" {name.strip()}({number(score)})", style=sign(score))
         yield line

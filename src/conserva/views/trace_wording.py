@@ -1,4 +1,4 @@
-"""The words and numbers that the views of a trace share."""
+"""Texts shared by the views of a trace."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from .wording import caption, number
 
 
 def headline(trace: Trace) -> str:
-    """Say what was explained, by which method, on which model."""
+    """Return the title: what was explained, by which method, on which model."""
     return f"{caption(trace.explanation())}, layer by layer"
 
 
-def reading(trace: Trace) -> str:
-    """Say what the sums mean."""
+def sums_note(trace: Trace) -> str:
+    """Return a note on how the sums of the layers relate to the output."""
     return (
-        f"the sum of a row and what joins or is lost above it make {number(trace.output)}: "
-        f"{number(trace.output - trace.sums[0])} above the inputs, {number(trace.output - trace.sums[-1])} above "
-        f"{trace.layers[-1]}"
+        f"the sum of a layer differs from the output {number(trace.output)} by the relevance of constants above it and "
+        f"by what is lost there: {number(trace.output - trace.sums[0])} for the inputs, "
+        f"{number(trace.output - trace.sums[-1])} for {trace.layers[-1]}"
     )
 
 
 def scale_of(trace: Trace) -> float:
-    """Return the largest score, which the full colours stand for."""
+    """Return the largest |score|, which is shown in the full colours."""
     return max((abs(score) for row in trace.scores for score in row if score is not None), default=0.0) or 1.0

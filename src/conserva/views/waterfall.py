@@ -13,10 +13,10 @@ from markupsafe import Markup
 from .._util.text import displayed
 from ..auditing.result import Audit, Norm
 from ..errors import Error
-from .audit import named, samples, some, subject, untraced
-from .canvas import drawing, save_figure
+from .audit_terminal import module_label, require_audits, samples, subject, untraced
 from .colours import AGAINST, FOR, LEDGER, hexadecimal
 from .curves import INK, NOTE, OLIVE, PAGE_COLOURS, POINTS, SOLID, STYLES, _caption, _dress, _figure
+from .matplotlib_figures import drawing, save_figure
 from .svg import embedded
 from .wording import number
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS = 3
-"""Panels beside each other: with more, a page would shrink their letters."""
+"""Maximum number of panels side by side; with more, a page would shrink the text too much."""
 
 ROWS, LOW, HIGH = 24, 0.15, 0.24
-"""Rows of a waterfall that have the full height, and how high rows are with more and with fewer, in inches."""
+"""Up to `ROWS` rows, a row of a waterfall is `HIGH` inches high, with more rows `LOW` inches."""
 
 LABELS = 44
-"""Rows that are labelled; of more, only every so many."""
+"""Maximum number of labelled rows; of more rows, every n-th is labelled."""
 
 LOOKS: dict[str, dict[str, Any]] = {
     "output": {"facecolor": INK, "linewidth": 0},
@@ -40,17 +40,17 @@ LOOKS: dict[str, dict[str, Any]] = {
     "constants": {"facecolor": LEDGER["biases"], "edgecolor": LEDGER["biases"], "linewidth": 0.6},
     "inputs": {"facecolor": LEDGER["inputs"], "linewidth": 0},
 }
-"""The ledger's colours; what is counted twice is told from what is lost without colours too."""
+"""Part of a waterfall -> its style, in the ledger's colours; hatching marks relevance that is counted twice."""
 
 LEAST = 0.003
-"""The share of an axis below which a bar would not be seen."""
+"""Bars shorter than this share of the axis are not drawn."""
 
 UNTRACED = "in no component"
 
 
 @drawing()
 def draw_waterfall(audits: Sequence[Audit], path: str | Path) -> None:
-    """Draw how relevance goes from the output through the layers to the inputs, a panel for each audit, and save it."""
+    """Draw the relevance from the output through the layers to the inputs, a panel for each audit, and save it."""
     audits = displayed(audits)
     figure = _waterfall(audits)
     _caption(figure, waterfall_caption(audits))
@@ -59,7 +59,7 @@ def draw_waterfall(audits: Sequence[Audit], path: str | Path) -> None:
 
 @drawing()
 def draw_norm(audit: Audit, module: str, path: str | Path) -> None:
-    """Draw the relevance of each place above and below one norm, and save it."""
+    """Draw the relevance of each position at the output and at the input of one norm, and save it."""
     audit, module = displayed((audit, module))
     figure = _norm(audit, module)
     _caption(figure, norm_caption(audit, module))
@@ -77,71 +77,73 @@ def draw_scatter(audits: Sequence[Audit], path: str | Path) -> None:
 
 @drawing()
 def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> Markup:
-    """Return the figure of `draw_waterfall` as SVG to stand in a page; the caption is the page's to write."""
+    """Return the figure of `draw_waterfall` as inline SVG, without its caption."""
     return _in_page(
-        _waterfall(displayed(audits)), "What each layer takes and loses, from the output to the inputs", prefix
+        _waterfall(displayed(audits)), "Relevance of constants and leaks of each layer, from output to inputs", prefix
     )
 
 
 @drawing()
 def norm_svg(audit: Audit, module: str, prefix: str = "norm-") -> Markup:
-    """Return the figure of `draw_norm` as SVG to stand in a page, likewise."""
-    return _in_page(_norm(*displayed((audit, module))), "Relevance of each place above and below a norm", prefix)
+    """Return the figure of `draw_norm` as inline SVG, without its caption."""
+    label = "Relevance of each position at the output and at the input of a norm"
+    return _in_page(_norm(*displayed((audit, module))), label, prefix)
 
 
 @drawing()
 def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> Markup:
-    """Return the figure of `draw_scatter` as SVG to stand in a page, likewise."""
+    """Return the figure of `draw_scatter` as inline SVG, without its caption."""
     return _in_page(_scatters(displayed(audits)), "Sum of the inputs' relevance against the output", prefix)
 
 
 def waterfall_caption(audits: Sequence[Audit]) -> str:
-    """Say what the bars and numbers are, under which rule sets, of which model."""
-    apart = len({limits for _, limits in _reaches(audits)}) > 1
-    own = " Each rule set has its own axis: one reaches much further than another."
+    """Return the caption: what bars and numbers show, model and rule sets."""
+    limits_differ = len({limits for _, limits in _steps_and_limits(audits)}) > 1
+    own = " Each rule set has its own axis, because their ranges differ much."
     return (
-        "From the output down to the inputs: what each layer loses, counts twice, and gives to its constants (biases, "
-        "positions). Numbers: the output, what leaks in each layer (below 0: counted twice), the inputs."
-        f"{own if apart else ''} {_of(audits)} · means over {samples(audits[0])}."
+        "From the output down to the inputs: the relevance that each layer loses, counts twice, and attributes to its "
+        "constants (biases, positions). Numbers: the output, the leak of each layer (below 0: counted twice), and the "
+        "inputs."
+        f"{own if limits_differ else ''} {_of(audits)} · means over {samples(audits[0])}."
     )
 
 
 def norm_caption(audit: Audit, module: str) -> str:
-    """Say what the bars are, of which norm, under which rule set, of which model."""
+    """Return the caption: what the bars show, norm, model and rule set."""
     return (
-        f"Relevance of each place of the first sample above and below {named(module)}: its output, where relevance "
-        "enters from the explained number, and its input, where it leaves. Red for, blue against. "
+        f"Relevance of each position of the first sample at the output of {module_label(module)}, where relevance "
+        "enters in the backward pass, and at its input, where it leaves. Red for, blue against the target. "
         f"{_of([audit])}."
     )
 
 
 def scatter_caption(audits: Sequence[Audit]) -> str:
-    """Say what the points are, under which rule sets, of which model."""
-    most = max(len(one.sums) for one in audits)
+    """Return the caption: what the points show, model and rule sets."""
+    most = max(len(audit.sums) for audit in audits)
     drawn = f" ({POINTS} of {most} are drawn)" if most > POINTS else ""
     return (
-        f"Sum of the inputs' relevance against the explained output, a point for each sample{drawn}; on the line the "
-        f"inputs get all of it, off the line constants or leaks have the rest. {_of(audits)}."
+        f"Sum of the inputs' relevance against the explained output, a point for each sample{drawn}. On the line the "
+        f"inputs get the whole output; elsewhere the difference belongs to constants or leaks. {_of(audits)}."
     )
 
 
-def norm_named(audit: Audit, module: str) -> Norm:
-    """Return the norm of a module, with its places."""
-    drawable = [one for one in audit.norms if one.before and one.after]
-    for one in drawable:
-        if one.module == module:
-            return one
-    known = ", ".join(repr(one.module) for one in drawable) or "none: it was made without places"
-    raise Error(f"module={module!r} is not a norm with places in this audit. It has {known}.")
+def norm_of(audit: Audit, module: str) -> Norm:
+    """Return the norm of a module; raise `Error` unless the audit has its relevance at each position."""
+    drawable = [norm for norm in audit.norms if norm.before and norm.after]
+    for norm in drawable:
+        if norm.module == module:
+            return norm
+    known = ", ".join(repr(norm.module) for norm in drawable) or "none, it has no relevance by position"
+    raise Error(f"module={module!r} is not a norm that can be drawn; norms of this audit: {known}.")
 
 
 def _of(audits: Sequence[Audit]) -> str:
     first, word = audits[0], "rules" if len(audits) == 1 else "rule sets"
-    return f"{subject(first)} · {word} {', '.join(one.rules for one in audits)}"
+    return f"{subject(first)} · {word} {', '.join(audit.rules for audit in audits)}"
 
 
 def _in_page(figure: Figure, label: str, prefix: str) -> Markup:
-    """Return a figure as SVG; the page chooses the grey of the inputs, which must suit its ground."""
+    """Return a figure as inline SVG; the page sets the grey of the inputs, which depends on its background."""
     grey = LEDGER["inputs"]
     return embedded(figure, label, prefix, {**PAGE_COLOURS, grey: f"var(--inputs,{grey})"})
 
@@ -150,8 +152,8 @@ def _in_page(figure: Figure, label: str, prefix: str) -> Markup:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one layer does to relevance on its way down, each part as it changes what is left."""
+class LayerStep:
+    """The relevance that one layer loses, counts twice (negative), and attributes to constants."""
 
     layer: str
     lost: float = 0.0
@@ -163,89 +165,91 @@ class Step:
         return {"lost": -self.lost, "counted twice": -self.twice, "constants": -self.constants}
 
 
-def steps(audit: Audit) -> list[Step]:
-    """Return the layers from the output down; what they lose and what they count twice apart, so that neither hides."""
-    found: dict[str, Step] = {}
-    for one in reversed(audit.components):
-        so_far = found.get(one.layer, Step(one.layer))
-        lost, twice = max(one.leak, 0.0), min(one.leak, 0.0)
-        found[one.layer] = Step(one.layer, so_far.lost + lost, so_far.twice + twice, so_far.constants + one.constants)
+def steps(audit: Audit) -> list[LayerStep]:
+    """Return the layers from the output down; losses and double counts are separate, so that they do not cancel."""
+    by_layer: dict[str, LayerStep] = {}
+    for component in reversed(audit.components):
+        so_far = by_layer.get(component.layer, LayerStep(component.layer))
+        lost, twice = max(component.leak, 0.0), min(component.leak, 0.0)
+        by_layer[component.layer] = LayerStep(
+            component.layer, so_far.lost + lost, so_far.twice + twice, so_far.constants + component.constants
+        )
     if rest := untraced(audit):
-        found[UNTRACED] = Step(UNTRACED, max(rest, 0.0), min(rest, 0.0))
-    return list(found.values())
+        by_layer[UNTRACED] = LayerStep(UNTRACED, max(rest, 0.0), min(rest, 0.0))
+    return list(by_layer.values())
 
 
-def tips(names: Sequence[str]) -> list[str]:
-    """Return names by their ends, as `layer.3` and `pooler`, as long as these stay apart."""
+def short_module_names(names: Sequence[str]) -> list[str]:
+    """Return the shortest endings of module names that are unique, such as `layer.3` and `pooler`."""
     for count in range(1, 1 + max(name.count(".") + 1 for name in names)):
-        found = []
+        shortened = []
         for name in names:
             parts = name.split(".")
-            found.append(".".join(parts[-(count + parts[-1].isdigit()) :]))
-        if len(set(found)) == len(set(names)):
-            return found
+            shortened.append(".".join(parts[-(count + parts[-1].isdigit()) :]))
+        if len(set(shortened)) == len(set(names)):
+            return shortened
     return list(names)
 
 
-def _reaches(audits: Sequence[Audit]) -> list[tuple[list[Step], tuple[float, float]]]:
-    """Return the steps of each audit, and how far its axis goes: all alike, unless one would make another vanish."""
-    found = []
-    for one in audits:
-        levels, level = [0.0, one.output, one.inputs], one.output
-        for change in (part for step in steps(one) for part in step.parts.values()):
+def _steps_and_limits(audits: Sequence[Audit]) -> list[tuple[list[LayerStep], tuple[float, float]]]:
+    """Return the steps of each audit and the limits of its axis, which are shared unless the ranges differ too much."""
+    steps_and_limits = []
+    for audit in audits:
+        levels, level = [0.0, audit.output, audit.inputs], audit.output
+        for change in (part for step in steps(audit) for part in step.parts.values()):
             level += change
             levels.append(level)
-        found.append((steps(one), (min(levels), max(levels))))
-    widths = [high - low for _, (low, high) in found]
+        steps_and_limits.append((steps(audit), (min(levels), max(levels))))
+    widths = [high - low for _, (low, high) in steps_and_limits]
     if max(widths) > 6 * min(widths):
-        return found
-    shared = min(low for _, (low, _) in found), max(high for _, (_, high) in found)
-    return [(path, shared) for path, _ in found]
+        return steps_and_limits
+    shared = min(low for _, (low, _) in steps_and_limits), max(high for _, (_, high) in steps_and_limits)
+    return [(path, shared) for path, _ in steps_and_limits]
 
 
 def _waterfall(audits: Sequence[Audit]) -> Figure:
-    paths = _reaches(some(audits))
+    paths = _steps_and_limits(require_audits(audits))
     layers = list(dict.fromkeys(step.layer for path, _ in paths for step in path))
-    labels = ["output", *tips(layers), "inputs"]
+    labels = ["output", *short_module_names(layers), "inputs"]
     across, down = min(ACROSS, len(audits)), ceil(len(audits) / ACROSS)
     height = len(labels) * (HIGH if len(labels) <= ROWS else LOW) + 1.0
     figure = _figure(0.9 + 2.6 * across + (1.4 if across == 1 else 0), height * down + 0.3)
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
     every = ceil(len(labels) / LABELS)
-    for i, (axes, one, (path, limits)) in enumerate(zip(panels, audits, paths, strict=False)):
+    for i, (axes, audit, (path, limits)) in enumerate(zip(panels, audits, paths, strict=False)):
         _dress(axes, "relevance" if i + across >= len(audits) else "", "")
-        _panel(axes, one, path, layers, limits, every)
+        _panel(axes, audit, path, layers, limits, every)
     last = len(labels) - 1
     shown = [label if i % every == 0 or i == last else "" for i, label in enumerate(labels)]
     panels[0].set_yticks(range(len(labels)), shown)
     panels[0].set_ylim(last + 0.6, -0.6)
     for axes in panels[len(audits) :]:
         axes.axis("off")
-    _keys(figure)
+    _add_legend(figure)
     return figure
 
 
-def _keys(figure: Figure) -> None:
+def _add_legend(figure: Figure) -> None:
     from matplotlib.patches import Patch
 
-    keys = [Patch(label=name, **look) for name, look in LOOKS.items()]
+    patches = [Patch(label=name, **look) for name, look in LOOKS.items()]
     figure.legend(
-        handles=keys, loc="outside upper center", ncols=len(keys), frameon=False, fontsize=7.5, labelcolor=INK,
+        handles=patches, loc="outside upper center", ncols=len(patches), frameon=False, fontsize=7.5, labelcolor=INK,
         handlelength=1.2, handleheight=0.9, columnspacing=1.6,
     )  # fmt: skip
 
 
 def _panel(
-    axes: Axes, one: Audit, path: Sequence[Step], layers: Sequence[str], limits: tuple[float, float], every: int
+    axes: Axes, audit: Audit, path: Sequence[LayerStep], layers: Sequence[str], limits: tuple[float, float], every: int
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
     reach, last = limits[1] - limits[0] or 1.0, len(layers) + 1
-    _heading(axes, one.rules, f"gap {number(one.gap)}")
-    axes.barh([0, last], [one.output, one.inputs], height=0.62, zorder=3, color=[INK, LEDGER["inputs"]])
-    _number(axes, 0, one.output, "bold")
-    _number(axes, last, one.inputs, "bold")
-    level, above, lines = one.output, 0.0, []
+    _heading(axes, audit.rules, f"gap {number(audit.gap)}")
+    axes.barh([0, last], [audit.output, audit.inputs], height=0.62, zorder=3, color=[INK, LEDGER["inputs"]])
+    _add_number(axes, 0, audit.output, "bold")
+    _add_number(axes, last, audit.inputs, "bold")
+    level, above, lines = audit.output, 0.0, []
     for step in path:
         row = layers.index(step.layer) + 1
         drawn = {name: change for name, change in step.parts.items() if abs(change) > LEAST * reach}
@@ -256,11 +260,11 @@ def _panel(
             lines.append((level, above, y))
             level, above = level + change, y
         hidden = sum(step.parts.values()) - sum(drawn.values())
-        if hidden:  # what is too small to be seen still counts
+        if hidden:  # parts too small to be drawn still count
             lines.append((level, above, float(row)))
             level, above = level + hidden, max(above, float(row))
         if row % every == 0:
-            _number(axes, row, step.lost + step.twice)
+            _add_number(axes, row, step.lost + step.twice)
     lines.append((level, above, float(last)))
     axes.vlines(*zip(*lines, strict=True), color=NOTE, linewidth=0.7, zorder=2)
     axes.axvline(0, color=INK, linewidth=0.6, zorder=1)
@@ -271,32 +275,30 @@ def _panel(
     axes.spines["left"].set_visible(False)
 
 
-def _number(axes: Axes, row: int, value: float, weight: str = "normal") -> None:
-    """Write a number beside a row; one that is rounding is not worth the ink."""
+def _add_number(axes: Axes, row: int, value: float, weight: str = "normal") -> None:
+    """Write a number beside a row; rounding errors become 0."""
     text = number(value) if abs(value) >= 0.0005 else "0"
-    place = axes.get_yaxis_transform()
-    axes.text(1.03, row, text, transform=place, fontsize=6.5, color=INK, va="center", weight=weight)
+    transform = axes.get_yaxis_transform()
+    axes.text(1.03, row, text, transform=transform, fontsize=6.5, color=INK, va="center", weight=weight)
 
 
 def _heading(axes: Axes, title: str, note: str) -> None:
     axes.set_title(title, fontsize=9, color=INK, pad=15, weight="bold")
-    place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 4), "textcoords": "offset points"}
-    axes.annotate(note, (0.5, 1.0), **place, fontsize=7, color=NOTE, ha="center", va="bottom")
+    position: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 4), "textcoords": "offset points"}
+    axes.annotate(note, (0.5, 1.0), **position, fontsize=7, color=NOTE, ha="center", va="bottom")
 
 
 # Figures 2 and 3 of the paper
 
 
 def _norm(audit: Audit, module: str) -> Figure:
-    one = norm_named(audit, module)
+    norm = norm_of(audit, module)
     figure = _figure(7.6, 2.7)
-    from matplotlib.ticker import MaxNLocator  # after the figure, which says what to do where there is no matplotlib
+    from matplotlib.ticker import MaxNLocator  # after the figure, which raises a helpful error without matplotlib
 
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, title, values in zip(
-        panels, ("above: its output", "below: its input"), (one.after, one.before), strict=True
-    ):
-        _dress(axes, "place", "relevance" if axes is panels[0] else "")
+    for axes, title, values in zip(panels, ("at its output", "at its input"), (norm.after, norm.before), strict=True):
+        _dress(axes, "position", "relevance" if axes is panels[0] else "")
         _heading(axes, title, f"sum {number(sum(values))}")
         colours = [hexadecimal(FOR if value > 0 else AGAINST) for value in values]
         axes.bar(range(len(values)), values, width=0.8 if len(values) < 100 else 1.0, color=colours, zorder=3)
@@ -308,47 +310,47 @@ def _norm(audit: Audit, module: str) -> Figure:
 
 
 def _scatters(audits: Sequence[Audit]) -> Figure:
-    across, down = min(ACROSS, len(some(audits))), ceil(len(audits) / ACROSS)
+    across, down = min(ACROSS, len(require_audits(audits))), ceil(len(audits) / ACROSS)
     figure = _figure(2.5 * max(2, across), 2.75 * down + 0.2)
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    outputs = [value for one in audits for value in one.outputs] or [0.0, 1.0]
+    outputs = [value for audit in audits for value in audit.outputs] or [0.0, 1.0]
     wide = max(outputs) - min(outputs) or 1.0
-    for i, (axes, one) in enumerate(zip(panels, audits, strict=False)):
+    for i, (axes, audit) in enumerate(zip(panels, audits, strict=False)):
         last = i + across >= len(audits)
         _dress(axes, "explained output" if last else "", "sum of the inputs" if i % across == 0 else "")
-        _scatter(axes, one, audits, wide)
+        _scatter(axes, audit, audits, wide)
     for axes in panels[len(audits) :]:
         axes.axis("off")
     return figure
 
 
-def _scatter(axes: Axes, one: Audit, audits: Sequence[Audit], wide: float) -> None:
+def _scatter(axes: Axes, audit: Audit, audits: Sequence[Audit], wide: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    near = [values for audit in audits for values in (audit.outputs, audit.sums) if _near(audit, wide)]
-    values = [value for part in near for value in part] or [*one.outputs] or [0.0, 1.0]
+    near = [values for other in audits for values in (other.outputs, other.sums) if _fits_axis(other, wide)]
+    values = [value for part in near for value in part] or [*audit.outputs] or [0.0, 1.0]
     room = 0.06 * (max(values) - min(values)) or 1.0
     limits = min(values) - room, max(values) + room
     axes.set_box_aspect(1)
-    _heading(axes, one.rules, f"gap {number(one.gap)}")
-    every = max(1.0, len(one.sums) / POINTS)
-    drawn = [int(i * every) for i in range(min(POINTS, len(one.sums)))]
-    colour, _ = STYLES.get(one.rules, (OLIVE, SOLID))
-    points = [one.outputs[i] for i in drawn], [one.sums[i] for i in drawn]
+    _heading(axes, audit.rules, f"gap {number(audit.gap)}")
+    every = max(1.0, len(audit.sums) / POINTS)
+    drawn = [int(i * every) for i in range(min(POINTS, len(audit.sums)))]
+    colour, _ = STYLES.get(audit.rules, (OLIVE, SOLID))
+    points = [audit.outputs[i] for i in drawn], [audit.sums[i] for i in drawn]
     axes.plot(*points, "o", markersize=3, color=colour, alpha=0.7, markeredgewidth=0, zorder=3)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     axes.axline((limits[0], limits[0]), slope=1, color=INK, linewidth=0.8, zorder=2)
     axes.set_xlim(limits)
-    if _near(one, wide):
+    if _fits_axis(audit, wide):
         axes.set_ylim(limits)
         return
-    low, high = min(one.sums), max(one.sums)
-    axes.set_ylim(low - 0.15 * (high - low), high + 0.06 * (high - low))  # room for the words
+    low, high = min(audit.sums), max(audit.sums)
+    axes.set_ylim(low - 0.15 * (high - low), high + 0.06 * (high - low))  # space for the label
     axes.text(0.97, 0.03, "own y axis", transform=axes.transAxes, fontsize=7, color=NOTE, ha="right", style="italic")
 
 
-def _near(one: Audit, wide: float) -> bool:
-    """Return whether sums can stand on an axis with the outputs without making these vanish."""
-    both = (*one.outputs, *one.sums)
+def _fits_axis(audit: Audit, wide: float) -> bool:
+    """Return whether the sums fit on the axis of the outputs without making these too small to see."""
+    both = (*audit.outputs, *audit.sums)
     return not both or max(both) - min(both) <= 4 * wide

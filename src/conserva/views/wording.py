@@ -1,4 +1,4 @@
-"""The words and numbers that every view uses alike."""
+"""Texts and number formats shared by all views."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from ..results.explanation import Explanation
 
 
 def number(value: float) -> str:
-    """Return a signed number with at most three digits behind the point."""
+    """Return a signed number with three decimals; in scientific notation if they would all be 0."""
     return f"{value:+.3f}" if abs(value) >= 0.0005 or value == 0 else f"{value:+.0e}"
 
 
 def caption(explanation: Explanation) -> str:
-    """Say what was explained, by which method, on which model."""
+    """Return the title: what was explained, by which method, on which model."""
     return f"{_score(explanation)} · {explanation.method} · {explanation.model}"
 
 
 def outcome(explanation: Explanation) -> str:
-    """Say what was explained on which model, where several methods explain it."""
+    """Return the title of a comparison of methods: what was explained, on which model."""
     return f"{_score(explanation)} · {explanation.model}"
 
 
@@ -27,22 +27,22 @@ def _score(explanation: Explanation) -> str:
 
 
 def ledger_line(explanation: Explanation) -> str:
-    """Return the books in one line."""
+    """Return the ledger in one line."""
     if explanation.ledger is None:
-        return "no ledger: this method does not split the score"
+        return "no ledger: this method does not decompose the output"
     parts = [f"{name} {number(getattr(explanation.ledger, name))}" for name in ENTRIES]
     return f"{' '.join(parts)} = {number(explanation.output)}"
 
 
 def sink_line(explanation: Explanation) -> str:
-    """Say how much of the relevance a language model's first token holds, and whether it is in the picture."""
+    """Return a note on the share of the relevance that a language model's first token has; empty without a sink."""
     sink = explanation.sink
     if sink is None:
         return ""
-    where = "" if sink.place is not None else "; it is left out of the picture, not of the books"
-    return f"the first token '{sink.token}' holds {number(sink.score)}, {sink.share:.0%} of all relevance{where}"
+    where = "" if sink.place is not None else "; it is not shown, but counted in the ledger"
+    return f"the first token '{sink.token}' has {number(sink.score)}, {sink.share:.0%} of the absolute relevance{where}"
 
 
 def scale_line(scale: float) -> str:
-    """Say what the colours stand for."""
-    return f"colours from {number(-scale)} (blue, against) to {number(scale)} (red, for)"
+    """Return the legend of the colours."""
+    return f"colours from {number(-scale)} (blue, against the target) to {number(scale)} (red, for it)"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...evaluation.result import Interval
+from ...views.evaluation_terminal import _bare, interval, short
 from ...views.markdown import listed, stacked
-from ...views.table import _bare, interval, short
 
 METRICS = ("auac", "au_mse")
 MEASURES = {"accuracy": "accuracy", "roc_auc": "ROC-AUC"}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..._util.text import displayed
 from ...evaluation.result import Evaluation, MethodResult
-from ...views.canvas import drawing, save_figure
 from ...views.curves import INK, NOTE, PANELS, POINTS, _caption, _dress, _figure, _lines, _plot, _points
+from ...views.matplotlib_figures import drawing, save_figure
 from ..experiments.findings import columns
 from ..experiments.result import AnyResult, row_of
 from ..experiments.rows import OURS, Row, method_of

@@ -14,9 +14,9 @@ from ..._util.files import write_text
 from ..._util.text import displayed
 from ...results.explanation import Explanation
 from ...results.saving import drawn
+from ...views.evaluation_terminal import TITLES, Column, _blocks, _table, heading
+from ...views.explanation_figure import draw
 from ...views.explanation_page import page as examples_page
-from ...views.figure import draw
-from ...views.table import TITLES, Column, _blocks, _table, heading
 from ..experiments.findings import TableColumn, columns, short_name
 from ..experiments.published import published, published_accuracy
 from ..experiments.result import AnyResult, GraphResult, reached

@@ -23,11 +23,11 @@ const luminance = colour => {
   const [r, g, b] = colour.map(c => c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
-// Black has the better contrast above this luminance, white below it.
+// Above this luminance black text has the higher contrast, below it white text.
 const ink = colour => luminance(colour) > Math.sqrt(1.05 * 0.05) - 0.05 ? "#000000" : "#ffffff";
 
-// What is chosen: tokens that were written, with the sum of their rows, or one that was read, with its column.
-const chosen = () => {
+// The selection: generated tokens with the sum of their rows of scores, or a token of the prompt with its column.
+const selection = () => {
   const [from, to] = [Math.min(anchor, end), Math.max(anchor, end)];
   if (from < start) {
     const scores = new Map();
@@ -75,7 +75,7 @@ const light = (scores, without) => {
   return scale;
 };
 
-const books = (steps, output) => {
+const showLedger = (steps, output) => {
   const bar = find("bar"), keys = find("keys");
   bar.replaceChildren();
   keys.replaceChildren();
@@ -105,18 +105,18 @@ const render = () => {
   find("scale").hidden = nothing;
   find("hint").hidden = !nothing;
   if (nothing) {
-    for (const id of ["said", "others", "sources", "share"]) find(id).textContent = "";
-    books([], 0);
+    for (const id of ["summary", "others", "sources", "share"]) find(id).textContent = "";
+    showLedger([], 0);
     return;
   }
-  const {from, to, scores, steps} = chosen(), written = steps.length > 0;
+  const {from, to, scores, steps} = selection(), written = steps.length > 0;
   const scale = light(scores, written && box.checked ? 0 : null);
   for (let i = from; i <= to; i++) pieces[i].setAttribute("aria-selected", "true");
   const token = quoted(data.features.slice(from, to + 1).join("")), output = total(steps, step => step.output);
   const sure = steps.length === 1 ? ` \u00b7 probability ${percent(steps[0].probability)}` : "";
   const column = Array.from(scores.values()).reduce((sum, x) => sum + x, 0);
-  find("said").textContent = written ? `${token} \u00b7 ${data.score} ${number(output)}${sure}`
-    : `${token} gave ${number(column)} to what was written`;
+  find("summary").textContent = written ? `${token} \u00b7 ${data.score} ${number(output)}${sure}`
+    : `${token} contributed ${number(column)} to the generated tokens`;
   const rest = new Map(Array.from(scores).filter(([i]) => !written || !box.checked || i !== 0)), most = strongest(rest);
   find("sources").textContent = most && (written ? `mostly from ${most}` : `mostly to ${most}`);
   const others = steps.length === 1 ? steps[0].others : [];
@@ -124,19 +124,19 @@ const render = () => {
     ? "most probable here: " + others.map(([other, p]) => `${quoted(other)} ${percent(p)}`).join(", ") : "";
   const sizes = Array.from(scores.values()).reduce((sum, x) => sum + Math.abs(x), 0);
   const part = sizes ? Math.abs(scores.get(0) ?? 0) / sizes : 0;
-  find("share").textContent = written ? `the first token ${quoted(data.features[0])} holds `
-    + `${number(scores.get(0) ?? 0)}, ${(100 * part).toFixed(0)}% of all relevance`
-    + (box.checked ? "; it is left out of the picture, not of the books" : "") : "";
+  find("share").textContent = written ? `the first token ${quoted(data.features[0])} has `
+    + `${number(scores.get(0) ?? 0)}, ${(100 * part).toFixed(0)}% of the absolute relevance`
+    + (box.checked ? "; it is not shown, but counted in the ledger" : "") : "";
   find("low").textContent = number(-scale);
   find("high").textContent = number(scale);
-  books(steps, output);
+  showLedger(steps, output);
 };
 
-const remember = () => {
-  if (location.protocol === "about:") return;  // a notebook's frame has no address of its own
+const saveInAddress = () => {
+  if (location.protocol === "about:") return;  // an iframe in a notebook has no URL of its own
   const [from, to] = [Math.min(anchor, end), Math.max(anchor, end)];
-  const place = from < start ? `feature=${from}` : `step=${from - start}` + (to > from ? `-${to - start}` : "");
-  const address = pinned ? `#${place}${box.checked ? "&first=out" : ""}` : location.pathname + location.search;
+  const range = from < start ? `feature=${from}` : `step=${from - start}` + (to > from ? `-${to - start}` : "");
+  const address = pinned ? `#${range}${box.checked ? "&first=out" : ""}` : location.pathname + location.search;
   history.replaceState(null, "", address);
 };
 const choose = (first, last, pin) => {
@@ -149,20 +149,20 @@ const choose = (first, last, pin) => {
     pieces[end].tabIndex = 0;
   }
   render();
-  if (held) remember();
+  if (held) saveInAddress();
 };
 const extend = to => {
   const possible = anchor !== null && anchor >= start && to >= start;
   choose(possible ? anchor : to, to, true);
 };
-const place = event => {
+const indexOf = event => {
   const piece = event.target.closest?.(".piece");
   return piece ? Number(piece.dataset.i) : null;
 };
 const focused = () => pieces.indexOf(document.activeElement);
 
 text.addEventListener("mouseover", event => {
-  const i = place(event);
+  const i = indexOf(event);
   if (i !== null && !pinned) choose(i, i, false);
 });
 text.addEventListener("mouseleave", () => {
@@ -171,19 +171,19 @@ text.addEventListener("mouseleave", () => {
 });
 text.addEventListener("mousedown", event => { if (event.shiftKey) event.preventDefault(); });
 text.addEventListener("click", event => {
-  const i = place(event);
+  const i = indexOf(event);
   if (i === null) return;
   if (event.shiftKey) extend(i);
   else choose(i, i, !(pinned && anchor === i && end === i));
 });
 text.addEventListener("focusin", event => {
-  const i = place(event);
+  const i = indexOf(event);
   if (i !== null && !pinned) choose(i, i, false);
 });
 text.addEventListener("focusout", () => { if (!pinned) choose(null, null, false); });
 const moves = {ArrowLeft: i => i - 1, ArrowRight: i => i + 1, Home: () => start, End: () => pieces.length - 1};
 text.addEventListener("keydown", event => {
-  const i = place(event);
+  const i = indexOf(event);
   if (i === null) return;
   if (event.key === "Enter" || event.key === " ") choose(i, i, !(pinned && anchor === i && end === i));
   else if (moves[event.key]) {
@@ -202,22 +202,22 @@ document.addEventListener("keydown", event => {
 });
 box.addEventListener("change", () => {
   render();
-  if (pinned) remember();
+  if (pinned) saveInAddress();
 });
 
-const read = () => {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  const [from, to] = (asked.get("step") ?? "").split("-").map(x => parseInt(x, 10));
-  const last = Number.isNaN(to ?? NaN) ? from : to, feature = parseInt(asked.get("feature") ?? "", 10);
-  if (asked.get("first") === "out") box.checked = true;
+const restoreFromAddress = () => {
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const [from, to] = (parameters.get("step") ?? "").split("-").map(x => parseInt(x, 10));
+  const last = Number.isNaN(to ?? NaN) ? from : to, feature = parseInt(parameters.get("feature") ?? "", 10);
+  if (parameters.get("first") === "out") box.checked = true;
   if (0 <= from && from <= last && last < data.steps.length) choose(start + from, start + last, true);
   else if (0 <= feature && feature < start) choose(feature, feature, true);
   else render();
 };
-addEventListener("hashchange", read);
+addEventListener("hashchange", restoreFromAddress);
 text.classList.add("alive");
 find("panel").hidden = false;
 find("choices").hidden = false;
 if (start < pieces.length) pieces[start].tabIndex = 0;
-read();
+restoreFromAddress();
 })();

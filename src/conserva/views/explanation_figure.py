@@ -1,4 +1,4 @@
-"""Explanations as a picture for a paper."""
+"""Explanations as a picture file, for papers and slides."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
-from .canvas import drawing, new_figure, save_figure
 from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .matplotlib_figures import drawing, new_figure, save_figure
 from .pictures import card, card_svg, gallery, gallery_drawing
-from .shapes import UNITS_PER_INCH, Drawing, paint
+from .vector_drawing import UNITS_PER_INCH, Drawing, paint
 from .wording import caption, number, scale_line
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ WIDTH, LINE = 8.0, 0.34  # inches
 
 
 def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
-    """Draw explanations and save them; the ending of the name says as what. Texts stand one below the other; of graphs
-    the methods stand beside each other, and the inputs one below the other.
+    """Draw explanations and save them in the format of the file name's extension.
+
+    Texts are drawn one below the other; graphs and images in one row per input, with a column for each method.
     """
     explanations = displayed(explanations)
-    if any(one.picture is not None for one in explanations):
+    if any(explanation.picture is not None for explanation in explanations):
         _draw_pictures(explanations, Path(path))
     else:
         _draw_texts(explanations, path)
@@ -35,16 +36,16 @@ def draw(explanations: Sequence[Explanation], path: str | Path) -> None:
 @drawing()
 def _draw_texts(explanations: Sequence[Explanation], path: str | Path) -> None:
     figure = new_figure(WIDTH, 1.0)
-    lines = [_lay_out(figure, one) for one in explanations]
+    lines = [_lay_out(figure, explanation) for explanation in explanations]
     heights = [LINE * (len(rows) + 2.5) for rows in lines]
     figure.set_size_inches(WIDTH, sum(heights))
     top = 1.0
-    for one, rows, height in zip(explanations, lines, heights, strict=True):
+    for explanation, rows, height in zip(explanations, lines, heights, strict=True):
         share = height / sum(heights)
         axes = figure.add_axes((0.0, top - share, 1.0, share))
         axes.set(xlim=(0, WIDTH), ylim=(height, 0))
         axes.axis("off")
-        _draw_one(axes, one, rows)
+        _draw_one(axes, explanation, rows)
         top -= share
     save_figure(figure, path)
 
@@ -67,12 +68,12 @@ def _paint(drawn: Drawing, path: Path) -> None:
     save_figure(figure, path)
 
 
-def _lay_out(figure: Any, one: Explanation) -> list[list[tuple[int, float, float]]]:
-    """Break the tokens into lines: for each token its number, place and width, as the letters really measure."""
+def _lay_out(figure: Any, explanation: Explanation) -> list[list[tuple[int, float, float]]]:
+    """Break the tokens into lines; return index, x and width of each token, as measured by the renderer."""
     renderer = figure.canvas.get_renderer()
     rows: list[list[tuple[int, float, float]]] = [[]]
     x = 0.15
-    for i, feature in enumerate(one.features):
+    for i, feature in enumerate(explanation.features):
         text = figure.text(0, 0, feature, fontsize=10)
         width = text.get_window_extent(renderer).width / figure.dpi + 0.14
         text.remove()
@@ -84,14 +85,14 @@ def _lay_out(figure: Any, one: Explanation) -> list[list[tuple[int, float, float
     return rows
 
 
-def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, float, float]]]) -> None:
+def _draw_one(axes: Axes, explanation: Explanation, rows: Sequence[Sequence[tuple[int, float, float]]]) -> None:
     from matplotlib.patches import Rectangle
 
-    scale = scale_of([one])
-    axes.text(0.15, LINE * 0.75, caption(one), fontsize=9, weight="bold", va="bottom")
+    scale = scale_of([explanation])
+    axes.text(0.15, LINE * 0.75, caption(explanation), fontsize=9, weight="bold", va="bottom")
     for line, row in enumerate(rows, start=1):
         for i, x, width in row:
-            background = shade(one.scores[i], scale)
+            background = shade(explanation.scores[i], scale)
             colour = hexadecimal(background)
             axes.add_patch(
                 Rectangle((x, LINE * line), width, LINE * 0.84, facecolor=colour, edgecolor="#dddddd", lw=0.4)
@@ -99,7 +100,7 @@ def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, f
             middle = (x + width / 2, LINE * (line + 0.42))
             axes.text(
                 *middle,
-                one.features[i],
+                explanation.features[i],
                 fontsize=10,
                 ha="center",
                 va="center",
@@ -107,16 +108,16 @@ def _draw_one(axes: Axes, one: Explanation, rows: Sequence[Sequence[tuple[int, f
             )
     y = LINE * (len(rows) + 1.3)
     axes.text(0.15, y + LINE * 0.75, scale_line(scale), fontsize=7, va="center", color="#595959")
-    if one.ledger is None:
+    if explanation.ledger is None:
         return
-    sizes = {name: abs(getattr(one.ledger, name)) for name in ENTRIES}
+    sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
     total, x, room = sum(sizes.values()) or 1.0, 0.15, 3.2
     for name, size in sizes.items():
         axes.add_patch(Rectangle((x, y), room * size / total, LINE * 0.4, facecolor=LEDGER[name], lw=0))
         x += room * size / total
     x = 0.15 + room + 0.15
     for name in ENTRIES:
-        label = f"■ {name} {number(getattr(one.ledger, name))}"
+        label = f"■ {name} {number(getattr(explanation.ledger, name))}"
         axes.text(
             x, y + LINE * 0.2, label, fontsize=7.5, va="center", color=LEDGER[name] if name != "biases" else "#8a8a8a"
         )

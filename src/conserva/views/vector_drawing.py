@@ -1,4 +1,4 @@
-"""Drawings as lists of shapes and words, which a page and a figure show alike."""
+"""Vector drawings, written as SVG or drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 INK, NOTE = "#1a1a1a", "#595959"
 ROUND = 10
-"""The radius of the corners of the white ground, which keeps a drawing readable on a dark page."""
+"""The corner radius of the white background, which keeps a drawing readable on a dark page."""
 
 UNITS_PER_INCH = 96
-_KAPPA = 0.5523  # four cubic curves with handles of this length are a circle, to a thousandth of its radius
+_KAPPA = 0.5523  # length of the control handles with which four cubic Bézier curves approximate a unit circle
 _TOKEN = re.compile(r"[A-Za-z]|-?[0-9.]+(?:e-?[0-9]+)?")
 Point = tuple[float, float]
 _ARGUMENTS = {"M": 2, "L": 2, "H": 1, "V": 1, "Q": 4, "C": 6, "Z": 0}
@@ -31,7 +31,7 @@ _ARGUMENTS = {"M": 2, "L": 2, "H": 1, "V": 1, "Q": 4, "C": 6, "Z": 0}
 
 @dataclass(frozen=True)
 class Shape:
-    """A path in SVG's absolute commands M, L, H, V, Q, C and Z; if it is of a node, with what to say of it."""
+    """An SVG path of the absolute commands M, L, H, V, Q, C and Z; `title` is the tooltip of a node."""
 
     path: str
     fill: str = "none"
@@ -43,8 +43,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Words:
-    """One line of text: where it starts, ends or has its middle, and its base line."""
+class TextLine:
+    """One line of text; `x` is its start, middle or end (see `anchor`), `y` its baseline."""
 
     x: float
     y: float
@@ -57,7 +57,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Raster:
-    """An image that fills a rectangle from the drawing's upper left corner: a PNG, in base64."""
+    """A base64-encoded PNG, drawn at the upper left corner of the drawing."""
 
     png: str
     width: float
@@ -65,8 +65,8 @@ class Raster:
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A drawing inside another one."""
+class Inset:
+    """A drawing inside another one, scaled by `zoom` and moved to (x, y)."""
 
     x: float
     y: float
@@ -76,11 +76,11 @@ class Placed:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn, first things undermost."""
+    """A drawing; later parts cover earlier ones."""
 
     width: float
     height: float
-    parts: tuple[Shape | Words | Raster | Placed, ...]
+    parts: tuple[Shape | TextLine | Raster | Inset, ...]
 
 
 def circle(x: float, y: float, radius: float) -> str:
@@ -105,7 +105,7 @@ def _short(value: float) -> str:
 
 
 def extent(shapes: Iterable[Shape]) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of shapes, with the handles of their curves and their lines."""
+    """Return left, top, right and bottom of shapes, including line widths and control points of curves."""
     across: list[float] = []
     down: list[float] = []
     for shape in shapes:
@@ -119,7 +119,7 @@ def extent(shapes: Iterable[Shape]) -> tuple[float, float, float, float]:
 
 
 def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
-    """Return a drawing as an SVG element on a white ground; in a page, which knows it, without SVG's namespace."""
+    """Return a drawing as an SVG element on a white background; HTML pages need no namespace (`in_page`)."""
     size = {"width": _short(drawing.width), "height": _short(drawing.height)}
     attributes = {
         **({} if in_page else {"xmlns": "http://www.w3.org/2000/svg"}),
@@ -127,19 +127,19 @@ def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
         **size,
         **{"role": "img", "aria-label": label, "font-family": "system-ui,sans-serif"},
     }
-    ground = element("rect", {**size, "rx": str(ROUND), "fill": "#fff"})
-    return markup(element("svg", attributes, ground, *map(_element, drawing.parts)))
+    background = element("rect", {**size, "rx": str(ROUND), "fill": "#fff"})
+    return markup(element("svg", attributes, background, *map(_element, drawing.parts)))
 
 
-def _element(part: Shape | Words | Raster | Placed) -> Element:
-    if isinstance(part, Placed):
+def _element(part: Shape | TextLine | Raster | Inset) -> Element:
+    if isinstance(part, Inset):
         zoom = "" if part.zoom == 1 else f" scale({part.zoom:g})"
-        place = {"transform": f"translate({_short(part.x)} {_short(part.y)}){zoom}"}
-        return element("g", place, *map(_element, part.drawing.parts))
-    if isinstance(part, Words):
-        place = {"x": _short(part.x), "y": _short(part.y), "font-size": f"{part.size:g}"}
+        attributes = {"transform": f"translate({_short(part.x)} {_short(part.y)}){zoom}"}
+        return element("g", attributes, *map(_element, part.drawing.parts))
+    if isinstance(part, TextLine):
+        attributes = {"x": _short(part.x), "y": _short(part.y), "font-size": f"{part.size:g}"}
         bold = {"font-weight": "bold"} if part.bold else {}
-        return element("text", {**place, "fill": part.colour, "text-anchor": part.anchor, **bold}, text=part.text)
+        return element("text", {**attributes, "fill": part.colour, "text-anchor": part.anchor, **bold}, text=part.text)
     if isinstance(part, Raster):
         size = {"width": _short(part.width), "height": _short(part.height), "preserveAspectRatio": "none"}
         return element("image", {"href": f"data:image/png;base64,{part.png}", **size})
@@ -153,7 +153,7 @@ def _path(shape: Shape) -> Element:
     if shape.opacity != 1:
         drawn["opacity"] = f"{shape.opacity:g}"
     if shape.node is None:
-        return element("path", {**drawn, "pointer-events": "none"})  # so that what is pointed at is always a node
+        return element("path", {**drawn, "pointer-events": "none"})  # only nodes react to the mouse
     path = element("path", {**drawn, "data-node": str(shape.node)})
     path.append(element("title", {}, text=shape.title))
     return path
@@ -163,14 +163,14 @@ def _path(shape: Shape) -> Element:
 
 
 def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: float = 1.0) -> None:
-    """Draw on axes that count in units of the drawing, downward."""
+    """Draw on matplotlib axes whose data coordinates are those of the drawing, with y pointing down."""
     from matplotlib.patches import PathPatch
 
     points = 72 / UNITS_PER_INCH
     for part in drawing.parts:
-        if isinstance(part, Placed):
+        if isinstance(part, Inset):
             paint(part.drawing, axes, x + zoom * part.x, y + zoom * part.y, zoom * part.zoom)
-        elif isinstance(part, Words):
+        elif isinstance(part, TextLine):
             axes.text(
                 x + zoom * part.x,
                 y + zoom * part.y,
@@ -198,30 +198,30 @@ def paint(drawing: Drawing, axes: Axes, x: float = 0.0, y: float = 0.0, zoom: fl
 
 
 def _pixels(png: str) -> Any:
-    """Return an image in colours: of one in grey matplotlib would make a heat map."""
+    """Return a PNG as an RGB image; matplotlib would draw a greyscale one as a heat map."""
     from PIL import Image  # which matplotlib itself needs
 
     return Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
 
 
 def _outline(path: str, x: float, y: float, zoom: float) -> Path:
-    """Return a path as matplotlib has it."""
+    """Return an SVG path as a matplotlib path."""
     from matplotlib.path import Path
 
     kinds = {"M": Path.MOVETO, "L": Path.LINETO, "Q": Path.CURVE3, "C": Path.CURVE4, "Z": Path.CLOSEPOLY}
-    found = [(kinds[command], point) for command, points in commands(path) for point in points]
-    return Path([(x + zoom * across, y + zoom * down) for _, (across, down) in found], [kind for kind, _ in found])
+    steps = [(kinds[command], point) for command, points in commands(path) for point in points]
+    return Path([(x + zoom * across, y + zoom * down) for _, (across, down) in steps], [kind for kind, _ in steps])
 
 
 def commands(path: str) -> Iterator[tuple[str, list[Point]]]:
-    """Return each command of a path with its points, H and V as L, and Z with the point before it."""
+    """Yield each command of a path with its points; H and V become L, and Z has the point before it."""
     tokens = _TOKEN.findall(path)
-    at, last = 0, (0.0, 0.0)
-    while at < len(tokens):
-        command, count = tokens[at], _ARGUMENTS[tokens[at]]
-        numbers = [float(token) for token in tokens[at + 1 : at + 1 + count]]
-        if command in "HV":  # one number is as before
+    i, last = 0, (0.0, 0.0)
+    while i < len(tokens):
+        command, count = tokens[i], _ARGUMENTS[tokens[i]]
+        numbers = [float(token) for token in tokens[i + 1 : i + 1 + count]]
+        if command in "HV":  # the other coordinate does not change
             numbers = [numbers[0], last[1]] if command == "H" else [last[0], numbers[0]]
         points = list(zip(numbers[::2], numbers[1::2], strict=True)) or [last]
         yield "L" if command in "HV" else command, points
-        at, last = at + 1 + count, points[-1]
+        i, last = i + 1 + count, points[-1]

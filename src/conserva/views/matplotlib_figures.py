@@ -1,4 +1,4 @@
-"""Figures of matplotlib, in which every text is taken literally."""
+"""Matplotlib figures: created and saved without interpreting text as formulas."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _LITERAL: dict[Any, Any] = {"text.parse_math": False, "text.usetex": False, "svg.hashsalt": "conserva"}
 
 _WITHOUT_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""What a file's metadata leaves out: the same result gives the same file."""
+"""Metadata without dates, so that the same result gives the same file."""
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Take texts literally while a figure is made and saved: no formula, no TeX, no warning of letters a font lacks.
+    """Disable math text, TeX and warnings about missing glyphs while a figure is drawn and saved.
 
-    It decorates functions that draw, from the first text to the file: ticks get theirs when a figure is saved.
+    Use it as a decorator of functions that draw and save: tick labels are only made when a figure is saved.
     """
     require("A picture", "matplotlib")
     from matplotlib import rc_context
@@ -36,7 +36,7 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches."""
+    """Return an empty figure; width and height are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,8 +46,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Save a figure; the ending of the name says as what."""
+    """Save a figure in the format of the file name's extension."""
     ending = Path(path).suffix.lower()
-    drawn = io.BytesIO()  # where a disk is full, matplotlib raises errors of its own while it cleans up
+    drawn = io.BytesIO()  # on a full disk, matplotlib would raise errors of its own while it cleans up
     figure.savefig(drawn, format=ending.removeprefix("."), metadata=_WITHOUT_DATE.get(ending))
     Path(path).write_bytes(drawn.getvalue())
