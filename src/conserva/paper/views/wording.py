@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ...views.evaluation_terminal import protocol_line, value_text
+from ...views.evaluation_terminal import protocol_line
+from ...views.evaluation_terminal import value_text as shown
 from ...views.markdown import file_name, listed
 from ..experiments.findings import columns, short_name
 from ..experiments.result import AnyResult, GraphResult
@@ -77,17 +78,15 @@ class _Texts(Wording):
 
     def start(self, results: Sequence[AnyResult]) -> list[str]:
         protocol = next(iter(results[0].evaluations.values())).protocol
-        base = listed(
-            [f"`{name}`" for name in dict.fromkeys(value_text(one.recipe.get("embeddings")) for one in results)]
-        )
+        base = listed([f"`{name}`" for name in dict.fromkeys(shown(one.recipe.get("embeddings")) for one in results)])
         quirks = ", with the quirks of the authors' released code" if self.options(results) else ""
         special = "including" if protocol.get("special") else "except"
         return [
             f"Models of three attention-only blocks on frozen embeddings of {base}{quirks}, trained for each dataset "
-            f"with {_seeds(results)}. Explained is the logit of the {value_text(protocol.get('target'))} class. Scores of "
+            f"with {_seeds(results)}. Explained is the logit of the {shown(protocol.get('target'))} class. Scores of "
             f"GI, LRP, exact and AttnLRP are those at the output of the embedding block. Tokens, {special} special "
-            f"tokens, are replaced by the token `{value_text(protocol.get('mask'))}` in {value_text(protocol.get('steps'))} steps "
-            f"(protocol `{value_text(protocol.get('name'))}`)."
+            f"tokens, are replaced by the token `{shown(protocol.get('mask'))}` in {shown(protocol.get('steps'))} steps "
+            f"(protocol `{shown(protocol.get('name'))}`)."
         ]
 
     def protocol(self, results: Sequence[AnyResult]) -> str:
@@ -125,9 +124,9 @@ class _Graphs(Wording):
         classes = listed([f"{len(one.labels)} on {one.title}" for one in results])
         parts = [
             f"Graphormers, trained for each dataset with {_seeds(results)}. Explained is the logit of the "
-            f"{value_text(protocol.get('target'))} class; scores are those of the nodes' tokens, the sum of their features "
+            f"{shown(protocol.get('target'))} class; scores are those of the nodes' tokens, the sum of their features "
             "and degrees. Nodes are added, the highest scores first, or removed, the smallest |scores| first; the "
-            f"virtual node always stays (protocol `{value_text(protocol.get('name'))}`): {steps}. The paper does not say how "
+            f"virtual node always stays (protocol `{shown(protocol.get('name'))}`): {steps}. The paper does not say how "
             "nodes are removed, so it is done in several ways:",
             "\n".join(
                 f"- `{one}`: {MASKINGS.get(one, '')}." for one in dict.fromkeys(c.mask for c in columns(results))
@@ -149,8 +148,8 @@ class _Graphs(Wording):
         protocol = next(iter(results[0].evaluations.values())).protocol
         steps = [f"{short_name(one)} {_count(one):,} graphs, {one.extent}" for one in results]
         parts = [
-            f"protocol {value_text(protocol.get('name'))}",
-            f"target class {value_text(protocol.get('target'))}",
+            f"protocol {shown(protocol.get('name'))}",
+            f"target class {shown(protocol.get('target'))}",
             *steps,
         ]
         return " · ".join(parts)
