@@ -170,7 +170,7 @@ BAD = [
     (np.full((4, 4), 255.0), "numbers from 255 to 255: give them from 0 to 1"),
     (np.full((4, 4), np.nan), "numbers from nan to nan"),
     (torch.zeros(3, 32, 32), r"a tensor of shape \(3, 32, 32\): give a path .* conserva.relevance"),
-    (3, "inputs=3 is neither one image as tiny takes it"),
+    (3, "inputs=3 is neither a single image that tiny accepts"),
     ([3], "image=3 is not an image: give a path"),
     (Pictures.new("RGB", (0, 4)), "4 x 0 pixels"),
 ]
