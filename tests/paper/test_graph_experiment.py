@@ -151,7 +151,7 @@ def test_results_are_stored_and_read_back(ran: tuple[Path, list[GraphResult]]) -
         assert (back.examples[0].picture is None) == (one.dataset == "chains")
     with pytest.raises(conserva.Error, match="no result of the graph experiment"):
         GraphResult.from_json('{"schema": "other"}')
-    with pytest.raises(conserva.Error, match="only a part"):
+    with pytest.raises(conserva.Error, match="truncated"):
         GraphResult.from_json(text[:100])
 
 
