@@ -71,7 +71,7 @@ def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
 def test_a_gguf_file_says_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr("conserva.tasks.loading.find_spec", lambda name: None if name == "accelerate" else name)
-    with pytest.raises(conserva.Error, match=r"some\.gguf' is read by gguf and accelerate: .*conserva\[gguf\]"):
+    with pytest.raises(conserva.Error, match=r"some\.gguf' needs the packages gguf and accelerate: .*conserva\[gguf\]"):
         conserva.load(tmp_path / "some.gguf")
 
 
@@ -89,7 +89,7 @@ def test_a_head_without_weights_is_refused(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForTokenClassification"]}))
     assert BertConfig.from_pretrained(tmp_path).architectures == ["BertForTokenClassification"]
-    with pytest.raises(conserva.Error, match="is not a token classifier: its file has no weights for classifier"):
+    with pytest.raises(conserva.Error, match="is not a token classifier: its weights lack classifier"):
         conserva.load(tmp_path)
 
 

@@ -248,7 +248,7 @@ def test_a_head_is_refused_where_a_model_has_its_own(tmp_path: Path) -> None:
         network.float().save_pretrained(tmp_path)
     tiny_heads.tokenizer().save_pretrained(tmp_path)
     with pytest.raises(
-        conserva.Error, match=r"head='multi_label'.*masked language model, whose output head is its own"
+        conserva.Error, match=r"head='multi_label' is for classifiers.*masked language model: leave it out"
     ):
         conserva.load(tmp_path, head="multi_label")
     one = conserva.explain(conserva.load(tmp_path), "a [MASK] of a film.")
