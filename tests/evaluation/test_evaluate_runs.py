@@ -257,7 +257,7 @@ def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, s
 def test_wrong_calls(task: conserva.Text) -> None:
     with pytest.raises(conserva.Error, match="is not a task"):
         conserva.evaluate("sentiment", TEXTS)  # type: ignore[arg-type]
-    with pytest.raises(conserva.Error, match="names none"):
+    with pytest.raises(conserva.Error, match=r"methods=\[\] is empty"):
         conserva.evaluate(task, TEXTS, [])
     with pytest.raises(conserva.Error, match="tokens=0"):
         conserva.evaluate(task, TEXTS, ["gi"], tokens=0)

@@ -317,10 +317,10 @@ def test_curves_are_of_the_heads_probability(case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "says"),
     [
-        ("one output", "has a regression head: its output is a number and has no probability"),
+        ("one output", "has a regression head, but the curves need class probabilities"),
         ("three outputs", "has a regression head"),
-        ("a cross-encoder's sigmoid", "has one logit.*head='ordinal'"),
-        ("one logit under a BCE loss", "has one logit"),
+        ("a cross-encoder's sigmoid", "has a single logit.*head='ordinal'"),
+        ("one logit under a BCE loss", "has a single logit"),
     ],
 )
 def test_curves_need_classes(case: str, says: str) -> None:
