@@ -218,7 +218,7 @@ def test_norms_after_the_sums(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["graphs", "--masks", "token,blnk"], "--masks token,blnk: blnk is none of token, induced, blank"),
+        (["graphs", "--masks", "token,blnk"], "--masks token,blnk: blnk is not one of token, induced, blank"),
         (["graphs", "--datasets", "sst2"], "'sst2' is unknown"),
         (["graphs", "--jobs", "0"], "--jobs 0"),
         (["graphs", "--seeds", "0,x"], "--seeds 0,x"),

@@ -180,13 +180,13 @@ def test_a_trace(folders: dict[str, Path], tmp_path: Path, capsys: pytest.Captur
 
 
 WRONG = [
-    (["explain", "--prompt", "The cat"], "--prompt needs a model that reads prompts"),
-    (["explain", "--prompt", "The cat", "--model", "sentiment"], "--prompt 'The cat': sentiment reads texts"),
-    (["explain", "--image", "cat.png", "--model", "sentiment"], "--image 'cat.png': sentiment reads texts"),
-    (["explain", "a joy.", "--generate"], "--generate 40: sentiment writes nothing"),
-    (["explain", "--smiles", "CCO", "--with", "x"], "--with 'x' belongs to a text"),
-    (["explain", "a joy.", "--chat"], "--chat puts a --prompt as a chat"),
-    (["explain", "a joy.", "--prompt", "x"], "one of them, not text and --prompt"),
+    (["explain", "--prompt", "The cat"], "--prompt needs a model that takes prompts"),
+    (["explain", "--prompt", "The cat", "--model", "sentiment"], "--prompt 'The cat': sentiment takes texts"),
+    (["explain", "--image", "cat.png", "--model", "sentiment"], "--image 'cat.png': sentiment takes texts"),
+    (["explain", "a joy.", "--generate"], "--generate 40: sentiment does not generate text"),
+    (["explain", "--smiles", "CCO", "--with", "x"], "--with 'x' needs a text"),
+    (["explain", "a joy.", "--chat"], "--chat needs a prompt"),
+    (["explain", "a joy.", "--prompt", "x"], "--audio, not text and --prompt"),
 ]
 
 
@@ -201,4 +201,4 @@ def test_what_does_not_fit_is_one_line(command: list[str], message: str, capsys:
 def test_a_generation_takes_no_target(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     command = ["explain", "--model", str(folders["Causal"]), "--prompt", "The cat", "--generate", "2", "--target", "x"]
     assert main(command) == 1
-    assert "--target 'x' says nothing about a generation" in capsys.readouterr().err
+    assert "--target 'x' does not apply to a generation" in capsys.readouterr().err

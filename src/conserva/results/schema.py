@@ -57,7 +57,7 @@ Share = Annotated[float, Within(0, 1)]
 Correlation = Annotated[float, Within(-1, 1)]
 
 
-class _Wrong(Exception):  # noqa: N818 - never seen outside: it becomes an Error
+class _Wrong(Exception):  # noqa: N818 - internal: converted to Error
     """A value is invalid. Each enclosing list or object prepends its part of the path to the message."""
 
     def at(self, key: str) -> _Wrong:

@@ -12,8 +12,8 @@ from .._util.text import printable
 from ..errors import Error
 from ..models.bundled import DIGITS, MOLECULES
 from ..paper.training.recipe import EMBEDDINGS
-from .arguments import FORM, Commands, add_device, device_of
-from .output import put_json, say_written
+from .arguments import FORMATTER, Commands, add_device, device_of
+from .output import print_json, report_written
 from .progress import progress, progress_of_parts
 
 TRAIN = """examples:
@@ -24,22 +24,23 @@ TRAIN = """examples:
   conserva train bace --out models/bace
   conserva train mnist --device cuda --hold-out --keep best --out models/mnist
 
-The classifiers of Ali et al. (2022). Of texts: three blocks of attention on the frozen embeddings of a BERT. The
-datasets come from the folder in CONSERVA_DATA, or from the Hugging Face hub. Of graphs (bace, mnist): a Graphormer with
-two layers, from the folder in CONSERVA_DATA. The epoch with the best validation accuracy, or ROC-AUC on BACE, is kept;
-on MNIST the last one, trained on validation too. The test split is looked at once, at the end. A training that was
-stopped goes on when the same command is given again."""
+Trains the classifiers of Ali et al. (2022). For texts: three attention blocks on the frozen embeddings of a BERT, with
+datasets from the folder CONSERVA_DATA or from the Hugging Face Hub. For graphs (bace, mnist): a Graphormer with two
+layers, with datasets from the folder CONSERVA_DATA. The epoch with the best validation accuracy is kept, for BACE with
+the best ROC-AUC; for MNIST the last epoch, which is also trained on the validation split. The test split is used once,
+at the end. An interrupted training is resumed when the same command is given again."""
 
 _TEXTS_ALONE = ("patience", "tokens", "as_released", "embeddings")
 _GRAPHS_ALONE = ("weight_decay", "keep", "hold_out", "average", "width", "dropout", "post_norm")
 
 
 def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS) -> None:
-    """Add the option that names the BERT whose embeddings a classifier is built on."""
+    """Add the option --embeddings; `otherwise` describes its default in the help."""
     parser.add_argument(
         "--embeddings",
         metavar="BERT",
-        help=f"whose, frozen: a folder, a name as bert-base-uncased, or the bundled sentiment (default: {otherwise})",
+        help="the BERT whose frozen embeddings are used: a folder, a name such as bert-base-uncased, or the bundled "
+        f"sentiment (default: {otherwise})",
     )
 
 
@@ -48,35 +49,35 @@ def add(commands: Commands) -> None:
     from ..datasets import DATASETS
 
     own = "(default: the dataset's recipe)"
-    parser = commands.add_parser("train", help="train the paper's classifiers", epilog=TRAIN, **FORM)
+    parser = commands.add_parser("train", help="train the paper's classifiers", epilog=TRAIN, **FORMATTER)
     parser.add_argument("dataset", metavar="DATASET", help=", ".join((*DATASETS, MOLECULES, DIGITS)))
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the model goes")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and dropout (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, help=f"at most {own}")
-    parser.add_argument("--learning-rate", type=float, help=f"at the start {own}")
-    parser.add_argument("--batch-size", type=int, help=f"texts or graphs in a step {own}")
-    parser.add_argument("--count", type=int, help="how many texts or graphs of each split (default: all)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the output folder")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of weights, batches and dropout (default: 0)")
+    parser.add_argument("--epochs", type=int, help=f"the maximum number of epochs {own}")
+    parser.add_argument("--learning-rate", type=float, help=f"the initial learning rate {own}")
+    parser.add_argument("--batch-size", type=int, help=f"the texts or graphs in a batch {own}")
+    parser.add_argument("--count", type=int, help="the number of texts or graphs of each split (default: all)")
     add_device(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     texts = parser.add_argument_group("texts")
-    texts.add_argument("--patience", type=int, help=f"epochs without a better one {own}")
-    texts.add_argument("--tokens", type=int, help=f"how many of a text are read {own}")
+    texts.add_argument("--patience", type=int, help=f"stop after this many epochs without improvement {own}")
+    texts.add_argument("--tokens", type=int, help=f"the maximum length of a text in tokens {own}")
     texts.add_argument(
         "--as-released", action="store_true", default=None, help="with the quirks of the paper's released code"
     )
     add_embeddings(parser)
     graphs = parser.add_argument_group("graphs")
-    graphs.add_argument("--weight-decay", type=float, help=f"of AdamW {own}")
-    graphs.add_argument("--keep", choices=("best", "last"), help=f"which epoch {own}")
+    graphs.add_argument("--weight-decay", type=float, help=f"the weight decay of AdamW {own}")
+    graphs.add_argument("--keep", choices=("best", "last"), help=f"the epoch to keep {own}")
     graphs.add_argument(
-        "--hold-out", action=argparse.BooleanOptionalAction, help=f"measure on validation, or train on it {own}"
+        "--hold-out", action=argparse.BooleanOptionalAction, help=f"hold out the validation split, or train on it {own}"
     )
-    graphs.add_argument("--average", type=float, metavar="SHARE", help=f"of older weights, as 0.999; 0 for none {own}")
-    graphs.add_argument("--width", type=int, help="of tokens and of feed-forward layers (default: 80)")
-    graphs.add_argument("--dropout", type=float, help="on tokens and after each layer (default: 0.1)")
     graphs.add_argument(
-        "--post-norm", action="store_true", default=None, help="norms after the sums, not before the layers"
+        "--average", type=float, metavar="DECAY", help=f"the decay of averaged weights, such as 0.999; 0 for none {own}"
     )
+    graphs.add_argument("--width", type=int, help="the hidden size of attention and feed-forward layers (default: 80)")
+    graphs.add_argument("--dropout", type=float, help="the dropout on tokens and after each layer (default: 0.1)")
+    graphs.add_argument("--post-norm", action="store_true", default=None, help="post-norm instead of pre-norm layers")
     parser.set_defaults(run=_train)
 
 
@@ -86,18 +87,18 @@ def _train(given: argparse.Namespace) -> None:
         value = getattr(given, name)
         if value is not None:
             option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
-            its, other = ("graphs", "texts") if is_graphs else ("texts", "graphs")
-            raise Error(f"{option} is for {other}, and {given.dataset!r} is a dataset of {its}: leave it out.")
-    found = _train_graphs(given) if is_graphs else _train_texts(given)
+            kind, other = ("graphs", "texts") if is_graphs else ("texts", "graphs")
+            raise Error(f"{option} is for {other}, and {given.dataset!r} is a dataset of {kind}: leave it out.")
+    record = _train_graphs(given) if is_graphs else _train_texts(given)
     if given.json:
-        put_json(found)
+        print_json(record)
     else:
-        print(printable(_summary_of_graphs(found) if is_graphs else _summary_of_texts(found)))
-    say_written(given.out)
+        print(printable(_summary_of_graphs(record) if is_graphs else _summary_of_texts(record)))
+    report_written(given.out)
 
 
 def _names_graphs(name: str) -> bool:
-    """Return whether a name is that of a dataset of graphs, or nearest to one."""
+    """Return whether a name is that of a graph dataset, or a misspelling closest to one."""
     from ..datasets import DATASETS
     from ..datasets.graph_catalogue import GRAPH_DATASETS
 
@@ -114,7 +115,7 @@ def _train_texts(given: argparse.Namespace) -> dict[str, Any]:
     from ..paper.training.run import train
 
     changes = _changes(given, "epochs", "learning_rate", "batch_size", "patience", "tokens")
-    with progress("training") as say:
+    with progress("training") as on_progress:
         return train(
             given.dataset,
             given.out,
@@ -124,7 +125,7 @@ def _train_texts(given: argparse.Namespace) -> dict[str, Any]:
             as_released=bool(given.as_released),
             count=given.count,
             device=str(device_of(given)),
-            progress=say,
+            progress=on_progress,
         )
 
 
@@ -138,7 +139,7 @@ def _train_graphs(given: argparse.Namespace) -> dict[str, Any]:
         shape["hidden_dropout_prob"] = given.dropout
     if given.post_norm:
         shape["pre_norm"] = False
-    with progress_of_parts() as say:
+    with progress_of_parts() as on_progress:
         return train_graphs(
             given.dataset,
             given.out,
@@ -147,28 +148,28 @@ def _train_graphs(given: argparse.Namespace) -> dict[str, Any]:
             shape=shape,
             count=given.count,
             device=str(device_of(given)),
-            progress=lambda done, total: say("training", done, total),
-            reading=lambda done, total: say("finding superpixels", done, total),
+            progress=lambda done, total: on_progress("training", done, total),
+            reading=lambda done, total: on_progress("finding superpixels", done, total),
         )
 
 
-def _summary_of_texts(found: dict[str, Any]) -> str:
+def _summary_of_texts(record: dict[str, Any]) -> str:
     return (
-        f"{found['dataset']}, seed {found['seed']}: test accuracy {found['test_accuracy']:.1%} "
-        f"(most frequent class {found['majority']:.1%}), validation {found['validation_accuracy']:.1%} "
-        f"in epoch {found['best_epoch']} of {len(found['epochs'])}"
+        f"{record['dataset']}, seed {record['seed']}: test accuracy {record['test_accuracy']:.1%} "
+        f"(most frequent class {record['majority']:.1%}), validation {record['validation_accuracy']:.1%} "
+        f"in epoch {record['best_epoch']} of {len(record['epochs'])}"
     )
 
 
-def _summary_of_graphs(found: dict[str, Any]) -> str:
+def _summary_of_graphs(record: dict[str, Any]) -> str:
     def scores(split: str) -> str:
-        auc = f"ROC-AUC {found[f'{split}_roc_auc']:.1%}, " if found["metric"] == "roc_auc" else ""
-        return f"{auc}accuracy {found[f'{split}_accuracy']:.1%}"
+        auc = f"ROC-AUC {record[f'{split}_roc_auc']:.1%}, " if record["metric"] == "roc_auc" else ""
+        return f"{auc}accuracy {record[f'{split}_accuracy']:.1%}"
 
-    held_out = found["recipe"]["hold_out"]
+    held_out = record["recipe"]["hold_out"]
     validation = f"; validation {scores('validation')}" if held_out else "; validation was trained on"
     return (
-        f"{found['dataset']}, seed {found['seed']}: test {scores('test')} "
-        f"(most frequent class {found['majority']:.1%}){validation}; epoch {found['kept_epoch']} of "
-        f"{found['last_epoch']}"
+        f"{record['dataset']}, seed {record['seed']}: test {scores('test')} "
+        f"(most frequent class {record['majority']:.1%}){validation}; epoch {record['kept_epoch']} of "
+        f"{record['last_epoch']}"
     )
