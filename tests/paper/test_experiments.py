@@ -142,7 +142,7 @@ def test_the_result_is_stored_and_read_back(ran: tuple[Path, TextResult]) -> Non
     assert back.to_json() + "\n" == text
     assert back.evaluation.methods[3].auac.mean == pytest.approx(found.evaluation.methods[3].auac.mean, rel=1e-4)
     assert [one.text for one in back.sentences] == [one.text for one in found.sentences]
-    with pytest.raises(conserva.Error, match="no result of the text experiment"):
+    with pytest.raises(conserva.Error, match="not a valid result of the text experiment"):
         TextResult.from_json('{"schema": "other"}')
     with pytest.raises(conserva.Error, match="truncated"):
         TextResult.from_json(text[:100])

@@ -149,7 +149,7 @@ def test_results_are_stored_and_read_back(ran: tuple[Path, list[GraphResult]]) -
         assert back.trained[1].auac["blank"]["gi"] == pytest.approx(one.trained[1].auac["blank"]["gi"], rel=1e-4)
         assert [each.text for each in back.examples] == [each.text for each in one.examples]
         assert (back.examples[0].picture is None) == (one.dataset == "chains")
-    with pytest.raises(conserva.Error, match="no result of the graph experiment"):
+    with pytest.raises(conserva.Error, match="not a valid result of the graph experiment"):
         GraphResult.from_json('{"schema": "other"}')
     with pytest.raises(conserva.Error, match="truncated"):
         GraphResult.from_json(text[:100])
