@@ -238,7 +238,7 @@ def test_layers_are_named() -> None:
     [
         (lambda: conserva.audit("sentiment", "a joy."), "neither a task nor"),
         (lambda: conserva.audit(bert(), tokens(), 9), "out of range"),
-        (lambda: conserva.audit(bert(), tokens(), 0, rules="ahln"), "names no rule set"),
+        (lambda: conserva.audit(bert(), tokens(), 0, rules="ahln"), "rules='ahln' is unknown"),
         (lambda: conserva.audit(conserva.load(), ""), "is empty"),
     ],
 )

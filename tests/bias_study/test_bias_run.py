@@ -286,7 +286,7 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
         ({"groups": {}}, "is empty: give one or more"),
         ({"groups": {"a": ["Eastwood"], "b": ["eastwood"]}}, "'a' has no word of its own"),
         ({"groups": {"a": ["Fellini"]}}, r"None of the 8 text\(s\) of texts mentions a word of the groups: give other"),
-        ({"groups": {"a": ["Will"]}}, r"but for 1 mention\(s\) that are left out, as 'Will': .*--keep-ordinary"),
+        ({"groups": {"a": ["Will"]}}, r"except for 1 mention\(s\) that are left out, such as 'Will': .*keep-ordinary"),
         ({"data": iter(())}, r"None of the 0 text\(s\)"),
         ({"data": []}, "contains no texts"),
         ({"data": iter([TEXTS[0], 3])}, "Text 2 is 3"),
@@ -296,9 +296,9 @@ def test_a_study_on_disk(study: BiasStudy, tmp_path: Path, monkeypatch: pytest.M
         ({"target": "positive"}, "is not a contrast of two classes"),
         ({"target": "positive - positive"}, "is not a contrast of two classes"),
         ({"target": 1}, "is not a contrast of two classes"),
-        ({"target": None}, "3 classes: say which two"),
+        ({"target": None}, "3 classes: choose two"),
         ({"method": "magic"}, "method='magic' is unknown"),
-        ({"level": 5}, "level=5 is not a level"),
+        ({"level": 5}, "level=5 is not a significance level"),
         ({"swaps": -1}, "swaps=-1"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
         ({"ordinary": "maybe"}, "ordinary='maybe' is unknown"),
@@ -314,5 +314,5 @@ def test_models_that_cannot_be_studied(task: conserva.Text) -> None:
     one_class = bert(vocab_size=len(task.tokenizer), id2label={0: "score"}, label2id={"score": 0})
     with pytest.raises(Error, match=r"one has 1 class\(es\)"):
         conserva.bias(conserva.Text(one_class, task.tokenizer, "one"), TEXTS, GROUPS)
-    with pytest.raises(Error, match=r"reads graphs: .* give a text classifier"):
+    with pytest.raises(Error, match=r"takes graphs, .* give a text classifier"):
         conserva.bias(conserva.load("bace"), TEXTS, GROUPS)

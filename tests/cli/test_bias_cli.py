@@ -50,7 +50,7 @@ def test_the_command_keeps_everything(files: Path, capsys: pytest.CaptureFixture
         (["--data", "no.txt"], "no.txt cannot be read: No such file"),
         (["--data", "no.csv"], "'no.csv' is not a file"),
         (["--data", "no.txt", "--split", "test"], "has no columns"),
-        (["--data", "no.txt", "--tagger", "model"], "both name groups"),
+        (["--data", "no.txt", "--tagger", "model"], "both define groups"),
     ],
 )
 def test_the_command_refuses(files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:

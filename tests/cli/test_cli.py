@@ -92,8 +92,8 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["explain", ""], "is empty"),
         (["explain", "   "], "is empty"),
-        (["explain"], "Give a text"),
-        (["explain", "a", "--file", "b"], "Give a text"),
+        (["explain"], "Give one input"),
+        (["explain", "a", "--file", "b"], "Give one input"),
         (["explain", "--file", "no-such-file.txt"], "No such file"),
         (["explain", "a joy.", "--model", "no/such-model"], "'sentiment'"),
         (["explain", "a joy.", "--target", "happy"], "'negative', 'positive'"),
@@ -136,10 +136,10 @@ def test_audit_fails_on_a_gap_that_is_too_large(capsys: pytest.CaptureFixture[st
     assert main(["audit", "--rules", "exact", "--max-gap", "1e-3"]) == 0
     assert main(["audit", "--rules", "ah+ln", "--max-gap", "1e-3"]) == 1
     captured = capsys.readouterr()
-    assert "under 'ah+ln' a gap is" in captured.err
+    assert "under 'ah+ln' the largest gap is" in captured.err
     assert main(["audit", "one", "--model", "other"]) == 1
     assert main(["audit", "--rules", "ahln"]) == 1
-    assert "'ahln' names no rule set" in capsys.readouterr().err
+    assert "rules='ahln' is unknown" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [[], ["explain"], ["compare"], ["methods"], ["audit"], ["evaluate"]])

@@ -17,7 +17,7 @@ import torch
 import conserva
 from conserva.cli import main
 from conserva.cli.exits import exit_code
-from conserva.cli.output import say_written
+from conserva.cli.output import report_written
 
 FAILURES: list[tuple[BaseException, int, str]] = [
     (conserva.Error("text='' is empty."), 1, "text='' is empty."),
@@ -139,7 +139,7 @@ def test_a_line_is_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt that comes between a text and its line feed would put its own line behind the text."""
     written: list[str] = []
     monkeypatch.setattr("sys.stderr", type("Stream", (), {"write": lambda self, text: written.append(text)})())
-    say_written("a.json", "b\x1b.json")
+    report_written("a.json", "b\x1b.json")
     assert written == ["wrote a.json\n", "wrote b\\x1b.json\n"]
 
 

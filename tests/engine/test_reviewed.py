@@ -23,7 +23,7 @@ import tiny_heads
 import writers
 from conserva.attribution import find
 from conserva.cli import main
-from conserva.cli.input_options import aimed, target_of
+from conserva.cli.input_options import target_for, target_of
 from conserva.tasks.prompts import words_of
 from made_up_prompts import PROMPT
 from saved_models import SAVED
@@ -59,7 +59,7 @@ def test_numbers_in_a_file_are_words_for_a_model_that_writes(causal: conserva.Ca
 def test_a_contrast_is_with_the_token_that_is_predicted(causal: conserva.Causal) -> None:
     bare = causal.vocabulary.pieces("Paris")[0]
     spaced = causal.vocabulary.pieces(" Paris")[0]
-    found = aimed(causal, PROMPT, options(contrast="Paris"))
+    found = target_for(causal, PROMPT, options(contrast="Paris"))
     predicted = conserva.explain(causal, PROMPT)
     assert found[1] == spaced != bare
     one = conserva.explain(causal, PROMPT, found)
@@ -169,14 +169,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 USELESS: list[tuple[list[str], str]] = [
-    (["--prompt", "The", "--generate", "0"], "tokens=0 writes nothing"),
-    (["--prompt", "The", "--generate", "2", "--words"], "--words says nothing about a generation"),
-    (["--prompt", "The", "--generate", "2", "--hide-sink"], "--hide-sink says nothing about a generation"),
-    (["--prompt", "The", "--generate", "2", "--trace"], "--trace says nothing about a generation"),
-    (["--prompt", "The", "--trace", "--words"], "--words says nothing about a trace"),
-    (["--prompt", "The", "--score", "logit"], "--score logit is that of tokens that are written"),
-    (["--file", "many.txt", "--generate", "2"], "many.txt: give one text at a time"),
-    (["--file", "many.txt", "--trace"], "many.txt: give one text at a time"),
+    (["--prompt", "The", "--generate", "0"], "tokens=0 is not a positive integer"),
+    (["--prompt", "The", "--generate", "2", "--words"], "--words does not apply to a generation"),
+    (["--prompt", "The", "--generate", "2", "--hide-sink"], "--hide-sink does not apply to a generation"),
+    (["--prompt", "The", "--generate", "2", "--trace"], "--trace does not apply to a generation"),
+    (["--prompt", "The", "--trace", "--words"], "--words does not apply to a trace"),
+    (["--prompt", "The", "--score", "logit"], "--score logit applies to generated tokens only"),
+    (["--file", "many.txt", "--generate", "2"], "many.txt does not work with --generate"),
+    (["--file", "many.txt", "--trace"], "many.txt does not work with --generate"),
 ]
 
 
@@ -275,7 +275,7 @@ def test_scores_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         sys.modules["conserva.explaining.explain"], "find", lambda _, **how: dataclasses.replace(method, apply=broken)
     )
-    with pytest.raises(conserva.Error, match="a-last gives scores that are nan or inf on this model"):
+    with pytest.raises(conserva.Error, match="method='a-last' gives nan or inf on this model"):
         conserva.explain(task, "a joy.", method="a-last")
 
 

@@ -242,7 +242,7 @@ def test_data_in_memory_that_cannot_be_used(task: conserva.Text, data: object, s
 def test_wrong_calls(task: conserva.Text) -> None:
     with pytest.raises(conserva.Error, match="is not a task"):
         conserva.evaluate("sentiment", REVIEWS)  # type: ignore[arg-type]
-    with pytest.raises(conserva.Error, match="names none"):
+    with pytest.raises(conserva.Error, match=r"methods=\[\] is empty"):
         conserva.evaluate(task, REVIEWS, [])
     with pytest.raises(conserva.Error, match="tokens=0"):
         conserva.evaluate(task, REVIEWS, ["gi"], tokens=0)

@@ -190,7 +190,7 @@ def test_json_saved_and_loaded_is_equal(task: conserva.Text, tmp_path: Path, sha
 
 def test_half_written_or_foreign_json_is_refused(task: conserva.Text, tmp_path: Path) -> None:
     text = conserva.explain(task, "a joy.").to_json()
-    for broken, says in ((text[:-50], "only a part"), ("{}", "no explanation"), ("[1]", "no explanation")):
+    for broken, says in ((text[:-50], "truncated"), ("{}", "not a valid explanation"), ("[1]", "it is a list")):
         path = tmp_path / "broken.json"
         path.write_text(broken, encoding="utf-8")
         with pytest.raises(conserva.Error, match=says):
@@ -285,7 +285,7 @@ def test_wrong_tasks_are_refused(task: conserva.Text) -> None:
         conserva.Text(task.model, "tokenizer")  # type: ignore[arg-type]
     with pytest.raises(conserva.Error, match="is not a task"):
         conserva.explain(task.model, "a joy.")  # type: ignore[arg-type]
-    with pytest.raises(conserva.Error, match=r"3 entries for 1 text"):
+    with pytest.raises(conserva.Error, match=r"target is a list of 3 for 1 text"):
         conserva.explain(task, "a joy.", [0, 1, 0])
 
 

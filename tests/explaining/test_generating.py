@@ -232,15 +232,15 @@ def test_a_generation_is_saved_and_read_again(task: Causal) -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no prompt": ({"inputs": ""}, "prompt='' is empty"),
     "several prompts": ({"inputs": [PROMPT]}, "is neither a text nor a chat"),
-    "empty continuation": ({"continuation": ""}, "continuation='' is not a text"),
-    "no text": ({"continuation": 3}, "continuation=3 is not a text"),
-    "no tokens": ({"tokens": 0}, "tokens=0 writes nothing"),
+    "empty continuation": ({"continuation": ""}, "continuation='' is empty or not a string"),
+    "no text": ({"continuation": 3}, "continuation=3 is empty or not a string"),
+    "no tokens": ({"tokens": 0}, "tokens=0 is not a positive integer"),
     "too many tokens": (
         {"tokens": 60},
-        "tokens=60 after a prompt of 6 tokens makes 65 tokens to read, the model takes",
+        "tokens=60 after a prompt of 6 tokens makes 65 input tokens, but the model's maximum is",
     ),
-    "too long": ({"continuation": " Rome" * 60}, "makes 65 tokens to read, the model takes 64: shorten"),
-    "other methods": ({"method": "ig"}, "method='ig' explains one token at a time: for all"),
+    "too long": ({"continuation": " Rome" * 60}, "makes 65 input tokens, but the model's maximum is 64: shorten"),
+    "other methods": ({"method": "ig"}, "method='ig' cannot explain a generation"),
     "other places": ({"method": "exact:at=embeddings"}, "at the inputs"),
     "unknown method": ({"method": "lime"}, "method='lime' is unknown"),
     "unknown score": ({"score": "p"}, "score='p' is neither 'logit' nor 'log-probability'"),
@@ -260,7 +260,7 @@ def test_the_longest_text_is_taken(task: Causal) -> None:
 
 
 def test_only_language_models_write(task: Causal) -> None:
-    with pytest.raises(conserva.Error, match="writes nothing: use"):
+    with pytest.raises(conserva.Error, match="does not generate text: use"):
         explain_generation(conserva.load(), PROMPT)  # type: ignore[arg-type]
 
 

@@ -139,14 +139,14 @@ def test_rule_sets_keep_their_options() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "gae"}, "'gae' explains one token at a time"),
+        ({"method": "gae"}, "'gae' cannot explain a generation"),
         ({"method": "exact:at=embeddings"}, "at the inputs"),
         ({"score": "margin"}, "score='margin'"),
         ({"continuation": ""}, "continuation='' is empty"),
         ({"continuation": 7}, "continuation=7 is not a string"),
-        ({"tokens": 0}, "tokens=0 writes nothing"),
+        ({"tokens": 0}, "tokens=0 is not a positive integer"),
         ({"inputs": ""}, "is empty"),
-        ({"task": pieces()}, "writes nothing: use conserva.Causal"),
+        ({"task": pieces()}, "does not generate text: use conserva.Causal"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(changes: dict, message: str) -> None:

@@ -259,18 +259,18 @@ class NoLayers(nn.Module):
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no task": (lambda: "bert", {}, "'bert' is not a task"),
     "no rule set": (conserva.load, {"method": "rollout"}, "'rollout' gives no relevance .* needs a rule set"),
-    "embeddings": (conserva.load, {"method": "ah+ln:at=embeddings"}, "at=embeddings.* begins at the inputs"),
-    "a list": (conserva.load, {"inputs": [SENTENCE, "dull"]}, r"inputs=\['has a lot.*a trace is of one"),
+    "embeddings": (conserva.load, {"method": "ah+ln:at=embeddings"}, "at=embeddings.* needs a rule set at the inputs"),
+    "a list": (conserva.load, {"inputs": [SENTENCE, "dull"]}, r"inputs=\['has a lot.*is not a single text"),
     "empty": (conserva.load, {"inputs": "  "}, "is empty"),
     "too long": (conserva.load, {"inputs": "fine " * 600}, "602 tokens.*takes 512.*truncate=True"),
     "unknown label": (conserva.load, {"target": "sad"}, "sad"),
-    "other places": (lambda: ids(Pooling().eval()), {"inputs": IDS}, "are the 6 of its features: there is 8 in layers"),
-    "ever fewer places": (lambda: conserva.load("bace"), {"inputs": "CCO"}, "are the 4 .* there is no list of layers"),
-    "no layers": (lambda: ids(NoLayers().eval()), {"inputs": IDS}, "there is no list of layers"),
+    "other positions": (lambda: ids(Pooling().eval()), {"inputs": IDS}, r"the 6 positions .* \(8 in layers\)"),
+    "fewer positions": (lambda: conserva.load("bace"), {"inputs": "CCO"}, "the 4 positions .*no list of layers"),
+    "no layers": (lambda: ids(NoLayers().eval()), {"inputs": IDS}, "no list of layers has a fixed number"),
     "read twice": (
         lambda: ids(shake(BartForSequenceClassification(BartConfig(**_SMALL)))),
         {"inputs": (*IDS, END)},
-        "there is 7 in model.encoder.layers, 7 in model.decoder.layers",
+        r"the 7 positions .* \(7 in model.encoder.layers, 7 in model.decoder.layers\)",
     ),
 }
 
@@ -293,7 +293,7 @@ def test_a_trace_is_stored(tmp_path: Any) -> None:
         found.save(tmp_path / "one.doc")
     with pytest.raises(conserva.Error, match=r"its schema is .*trace/9.*, not 'conserva/trace/1'; it was written by"):
         Trace.from_json(found.to_json().replace("trace/1", "trace/9"))
-    with pytest.raises(conserva.Error, match="totals is not a field that conserva knows"):
+    with pytest.raises(conserva.Error, match="totals is not a known field"):
         Trace.from_json(found.to_json().replace('"sums"', '"totals"'))
 
 

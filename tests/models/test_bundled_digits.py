@@ -158,7 +158,7 @@ def test_its_card_says_what_was_measured() -> None:
 
 
 def test_a_name_that_is_none_is_told_which_there_are() -> None:
-    with pytest.raises(conserva.Error, match="Bundled models are 'sentiment', 'bace', 'mnist', 'digits'"):
+    with pytest.raises(conserva.Error, match="bundled models are 'sentiment', 'bace', 'mnist', 'digits'"):
         conserva.load("no/such-model")
 
 
@@ -270,14 +270,14 @@ def test_evaluate_mnist(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (["explain", "--model", "digits", "--digit", "77"], "'77' is not a digit: give 0 to 9"),
-        (["explain", "--model", "digits", "--smiles", "CCO"], "--smiles 'CCO': digits reads images"),
+        (["explain", "--model", "digits", "--smiles", "CCO"], "--smiles 'CCO': digits takes images"),
         (["explain", "--image", "nowhere.png"], "image='nowhere.png' is not a file"),
-        (["explain", "--image", "a.png", "--model", "sentiment"], "the bundled 'digits', or name a model of images"),
-        (["explain", "--digit", "7", "--model", "sentiment"], "'mnist', or name a model of graphs or images"),
+        (["explain", "--image", "a.png", "--model", "sentiment"], "the bundled 'digits', or give a model of images"),
+        (["explain", "--digit", "7", "--model", "sentiment"], "'mnist', or give a model of graphs or images"),
         (["evaluate", "--model", "digits", "--data", "nowhere"], "data='nowhere' is not a folder"),
-        (["evaluate", "--model", "digits", "--data", "mnist", "--split", "train"], "--split 'train' says nothing"),
-        (["explain", "--model", "digits", "--digit", "3", "--words"], "--words says nothing about an image"),
-        (["audit", "digits"], "digits reads images, and none is given: give files, as --text"),
+        (["evaluate", "--model", "digits", "--data", "mnist", "--split", "train"], "--split 'train' does not apply"),
+        (["explain", "--model", "digits", "--digit", "3", "--words"], "--words does not apply to an image"),
+        (["audit", "digits"], "digits takes images, and none is given: give files, such as --text"),
     ],
     ids=lambda one: " ".join(one)[:60] if isinstance(one, list) else "",
 )  # fmt: skip

@@ -164,7 +164,7 @@ def test_a_tokenizer_of_another_model(model: Path) -> None:
     described = json.loads(path.read_text())
     described["model"]["vocab"]["joy"] = 10**6
     path.write_text(json.dumps(described))
-    refused(lambda: conserva.load(model), "the id 1000000", "not of one model")
+    refused(lambda: conserva.load(model), "the id 1000000", "belong to different models")
 
 
 @pytest.mark.parametrize(

@@ -219,9 +219,9 @@ def test_results_are_stored_and_read_back(kind: str, ran: Ran) -> None:
         assert means == pytest.approx(expected, rel=1e-4)
         assert [each.text for each in back.examples] == [each.text for each in one.examples]
         assert (back.examples[0].picture is None) == (one.dataset != "lines")
-    with pytest.raises(conserva.Error, match=f"no result of the {noun} experiment"):
+    with pytest.raises(conserva.Error, match=f"not a valid result of the {noun} experiment"):
         loader.from_json('{"schema": "other"}')
-    with pytest.raises(conserva.Error, match="only a part"):
+    with pytest.raises(conserva.Error, match="truncated"):
         loader.from_json(text[:100])
 
 

@@ -69,7 +69,7 @@ def test_norms_after_the_sums(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         )),
         (["text", "--datasets", "imbd"], "Did you mean 'imdb'"),
         (["graphs", "--datasets", "sst2"], "'sst2' is unknown"),
-        (["graphs", "--masks", "token,blnk"], "--masks token,blnk: blnk is none of token, induced, blank"),
+        (["graphs", "--masks", "token,blnk"], "--masks token,blnk: blnk is not one of token, induced, blank"),
         (["graphs", "--as-released"], "--as-released is an option of reproduce text, not of reproduce graphs"),
         (["graphs", "--embeddings", "x"], "--embeddings is an option of reproduce text, not of reproduce graphs"),
         (["text", "--masks", "token"], "--masks is an option of reproduce graphs, not of reproduce text"),

@@ -33,7 +33,7 @@ def test_every_other_module_can_be_imported(installed: Path) -> None:
         for path in sorted((installed / "conserva").rglob("*.py"))
         if path.name not in ("__main__.py", "maxflow.py", "segments.py")  # which are programs
         and path.parent.name != "kernels"  # which need Triton
-        and path.name not in ("training.py", "reproducing.py")  # the commands of the paper
+        and path.name not in ("train_command.py", "reproduce_command.py")  # the commands of the paper
     ]
     assert len(names) > 150
     script = f"import importlib\nfor name in {names!r}:\n    importlib.import_module(name)\nprint(len({names!r}))"

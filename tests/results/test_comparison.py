@@ -76,8 +76,8 @@ def conserva_digit() -> object:
     ("given", "methods", "message"),
     [
         (TEXTS, ["gi"], "inputs is a list of inputs"),
-        (TEXTS[0], "gi", r"methods='gi' is a string: give a list of names, as \['gi'\]"),
-        (TEXTS[0], [], r"methods=\[\] asks for nothing"),
+        (TEXTS[0], "gi", r"methods='gi' is a string: give a list of names, such as \['gi'\]"),
+        (TEXTS[0], [], r"methods=\[\] is empty"),
         (TEXTS[0], ["gi", "exakt"], "method='exakt' is unknown. Did you mean 'exact'"),
     ],
 )
@@ -121,7 +121,7 @@ def test_refusals_are_saved_and_shown(compared: Comparison, capsys: pytest.Captu
 
 def test_two_explanations_by_one_method_are_no_comparison(compared: Comparison) -> None:
     twice = replace(compared, explanations=compared.explanations[:1] * 2)
-    with pytest.raises(conserva.Error, match="no comparison"):
+    with pytest.raises(conserva.Error, match="not a valid comparison"):
         Comparison.from_json(twice.to_json())
 
 

@@ -128,11 +128,11 @@ def test_steps_are_counted_from_both_ends() -> None:
 def test_what_is_no_step(place: Any, name: str, ask: Callable[[Any], Any]) -> None:
     with pytest.raises(conserva.Error) as error:
         ask(place)
-    assert str(error.value) == f"{name}={place!r}: there are 7 written tokens, counted from 0, or back from -1."
+    assert str(error.value) == f"{name}={place!r} is not an index of the 7 generated tokens: give -7 to 6."
 
 
 def test_a_span_that_ends_before_it_begins() -> None:
-    with pytest.raises(conserva.Error, match="first=-1, last=2: the first comes after the last"):
+    with pytest.raises(conserva.Error, match="first=-1, last=2: first comes after last"):
         ONE.span(-1, 2)
 
 
@@ -206,7 +206,7 @@ def test_a_gap_that_is_no_share(
     given: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = refused(["audit", "--max-gap", given], capsys, monkeypatch)
-    assert f"--max-gap {given} is not a share of an output: give 0 or more" in said
+    assert f"--max-gap {given} is not a fraction of the output: give 0 or more" in said
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def refusal(text: str) -> str:
     with pytest.raises(conserva.Error) as error:
         read_one(text)
     said = str(error.value)
-    start, end = "text is damaged, or no test: ", ". Save it anew."
+    start, end = "text is not a valid test: ", ". Save it again."
     assert said.startswith(start)
     assert said.endswith(end)
     assert "\n" not in said
@@ -101,8 +101,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no truth": ({"number": True}, "number is true, not a number"),
     "nan": ({"number": float("nan")}, "number is nan, not a number that is finite"),
     "inf": ({"number": float("-inf")}, "number is -inf, not a number that is finite"),
-    "too large": ({"number": 1e200}, "number is 1e+200, not a number of at most 1e+100 in size"),
-    "too many digits": ({"count": 10**200}, f"count is 1{'0' * 59}…, not a whole number of at most 1e+100 in size"),
+    "too large": ({"number": 1e200}, "number is 1e+200, not a number of at most 1e+100 in absolute value"),
+    "too many digits": (
+        {"count": 10**200},
+        f"count is 1{'0' * 59}…, not a whole number of at most 1e+100 in absolute value",
+    ),
     "a part of one": ({"count": 1.0}, "count is 1.0, not a whole number"),
     "below nothing": ({"count": -1}, "count is -1, not at least 0"),
     "a share": ({"share": 1.5}, "share is 1.5, not between 0 and 1"),
@@ -111,14 +114,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an object": ({"parts": [{"name": "x"}, []]}, "parts[1] is a list, not an object"),
     "within": ({"parts": [{"name": "x", "scores": [1, 2, "3"]}]}, 'parts[0].scores[2] is "3", not a number'),
     "missing": ({"parts": [{"scores": []}]}, "parts[0].name is missing"),
-    "unknown": ({"parts": [{"name": "x", "shame": 1}]}, "parts[0].shame is not a field that conserva knows"),
-    "unknown above": ({"\x1b[31m": 1}, '["\\u001b[31m"] is not a field that conserva knows'),
+    "unknown": ({"parts": [{"name": "x", "shame": 1}]}, "parts[0].shame is not a known field"),
+    "unknown above": ({"\x1b[31m": 1}, '["\\u001b[31m"] is not a known field'),
     "so many": ({"pairs": [["a", 1, 2]]}, "pairs[0] has 3 entries, not 2"),
     "each its own": ({"pairs": [["a", 1], [1, "a"]]}, "pairs[1][0] is 1, not a string"),
     "named": ({"named": {"k": {"name": "z"}, "a b": {"name": 0}}}, 'named["a b"].name is 0, not a string'),
-    "numbered": ({"numbered": {"01": "x"}}, 'numbered has "01" in the place of a whole number'),
-    "numbered alike": ({"numbered": {"-0": "x"}}, 'numbered has "-0" in the place of a whole number'),
-    "numbered far": ({"numbered": {"1" * 30: "x"}}, f'numbered has "{"1" * 30}" in the place of a whole number'),
+    "numbered": ({"numbered": {"01": "x"}}, 'numbered has the key "01", not a whole number'),
+    "numbered alike": ({"numbered": {"-0": "x"}}, 'numbered has the key "-0", not a whole number'),
+    "numbered far": ({"numbered": {"1" * 30: "x"}}, f'numbered has the key "{"1" * 30}", not a whole number'),
     "anything but nan": ({"anything": {"a": [1, float("nan")]}}, "anything.a[1] is nan, not a number that is finite"),
     "a flaw": ({"parts": [{"name": "x", "scores": [1, 2, 3]}]}, "parts[0].scores has 3 entries, which is a flaw"),
 }
@@ -133,8 +136,8 @@ def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "it is not JSON, or only a part of it"),
-        ('{"schema": ', "it is not JSON, or only a part of it"),
+        ("", "it is not JSON, or truncated"),
+        ('{"schema": ', "it is not JSON, or truncated"),
         ("[]", "it is a list, not an object"),
         ("null", "it is null, not an object"),
         ("{}", f"it has no schema, which must be '{SCHEMA}'"),
@@ -142,7 +145,7 @@ def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
         ('{"schema": ["conserva/test/1"]}', f"its schema is a list, not '{SCHEMA}'"),
         ('{"schema": "conserva/test/2"}', "it was written by another version of conserva"),
         (f'{{"schema": "{SCHEMA}"}}', "text is missing"),
-        (f'{{"schema": "{SCHEMA}", "count": {"9" * 5000}}}', "it holds a number of thousands of digits"),
+        (f'{{"schema": "{SCHEMA}", "count": {"9" * 5000}}}', "it has a number with thousands of digits"),
         (f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', "its lists and objects are nested too deep"),
         (changed(number="@").replace('"@"', "1e999"), "number is inf, not a number that is finite"),
     ],
@@ -172,7 +175,7 @@ def test_a_file_is_named(tmp_path: Path) -> None:
     path.write_text(made_up_experiments.sentence("gi", "x").to_json().replace("-0.5", '"x"'), encoding="utf-8")
     with pytest.raises(conserva.Error) as error:
         Explanation.load(path)
-    said = f'path={str(path)!r} is damaged, or no explanation: scores[1] is "x", not a number. Save it anew.'
+    said = f'path={str(path)!r} is not a valid explanation: scores[1] is "x", not a number. Save it again.'
     assert str(error.value) == said
 
 
@@ -198,21 +201,26 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "words": (TEXT, "words", (), "words has 0 entries, and features has 5"),
     "sections": (TEXT, "sections", [["a", 2]], "sections hold 2 features, and there are 5"),
     "sink": (TEXT, "sink.place", 5, "sink.place is 5, and there are 5 features"),
-    "ledger": (TEXT, "ledger.gap", 9.0, "ledger does not add up: its entries make 10.25, and output is 1.5"),
-    "output": (TEXT, "output", 1.502, "ledger does not add up: its entries make 1.5, and output is 1.502"),
+    "ledger": (TEXT, "ledger.gap", 9.0, "ledger does not add up: its entries sum to 10.25, and output is 1.5"),
+    "output": (TEXT, "output", 1.502, "ledger does not add up: its entries sum to 1.5, and output is 1.502"),
     "probability": (TEXT, "probability", 1.01, "probability is 1.01, not between"),
-    "kind": (MOLECULE, "picture.kind", "map", 'picture.kind is "map", which is none of'),
-    "no kind": (MOLECULE, "picture", {}, "picture.kind is null, which is none of"),
+    "kind": (MOLECULE, "picture.kind", "map", 'picture.kind is "map", not one of'),
+    "no kind": (MOLECULE, "picture", {}, "picture.kind is null, not one of"),
     "smiles": (MOLECULE, "picture.smiles", "C((", "picture.smiles cannot be read: 'C((' is not a valid SMILES"),
     "letters": (MOLECULE, "picture.smiles", "CÇO", "picture.smiles is not ASCII"),
-    "atoms": (MOLECULE, "picture.smiles", "CCOC", "picture.smiles has 4 atoms, and words names 3"),
+    "atoms": (MOLECULE, "picture.smiles", "CCOC", "picture.smiles has 4 atoms, which do not match the 3"),
     "twice": (MOLECULE, "words", (None, 0, 1, 1), "words has 1 twice"),
     "no regions": (SUPERPIXELS, "picture", {"kind": "superpixels", "image": [[1]]}, "picture.regions is missing"),
     "pixels": (SUPERPIXELS, "picture.image", [[0, 0, 90, 300]] * 4, "picture.image[0][3] is 300, not between 0 and"),
-    "rows": (SUPERPIXELS, "picture.image", [[0, 0, 90, 90]] * 3, "have not as many rows"),
-    "columns": (SUPERPIXELS, "picture.image", [[0, 0, 90]] * 4, "not as many pixels in each"),
-    "regions": (SUPERPIXELS, "picture.regions", [[0, 0, 1, 3]] * 4, "picture.regions has 3 regions, and words names 3"),
-    "grid": (IMAGE, "picture.grid", [3, 3], "picture.grid has 3 x 3 patches, and words names 6"),
+    "rows": (SUPERPIXELS, "picture.image", [[0, 0, 90, 90]] * 3, "differ in shape"),
+    "columns": (SUPERPIXELS, "picture.image", [[0, 0, 90]] * 4, "or have rows of different length"),
+    "regions": (
+        SUPERPIXELS,
+        "picture.regions",
+        [[0, 0, 1, 3]] * 4,
+        "picture.regions has 3 regions, which do not match the 3",
+    ),
+    "grid": (IMAGE, "picture.grid", [3, 3], "picture.grid has 3 x 3 patches, which do not match the 6"),
     "huge grid": (IMAGE, "picture.grid", [10**9, 10**9], "picture.grid has 1000000000 x 1000000000 patches"),
     "png": (
         IMAGE,
@@ -224,7 +232,7 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "inputs": (WRITTEN, "sections", [["read", 8]], "sections hold 8 features, and there are 15"),
     "no sink": (WRITTEN, "sink", -1, "sink is -1, and there are 15 features"),
     "start": (WRITTEN, "start", 7, "start is 7, there are 7 steps, and together that is not 15 features"),
-    "score": (WRITTEN, "score", "first token", 'score is "first token", which is none of "logit"'),
+    "score": (WRITTEN, "score", "first token", 'score is "first token", not one of "logit"'),
     "sink of steps": (WRITTEN, "sink", 8, "steps[0].scores has 8 entries, and 8 features come before it"),
     "none": (WRITTEN, "steps.1.scores", [], "steps[1].scores has 0 entries, and 9 features come before it"),
     "more": (WRITTEN, "steps.0.scores", [0.0] * 9, "steps[0].scores has 9 entries, and 8 features come before it"),
@@ -234,23 +242,23 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "sections of columns": (TRACED, "sections", [["a", 1]], "sections hold 1 features, and there are 2"),
     "rows of layers": (TRACED, "scores.1", [1.0], "scores[1] has 1 entries, and there are 2 features"),
     "layers": (TRACED, "layers", ["inputs"], "scores has 2 entries, and layers has 1"),
-    "sums": (TRACED, "sums.1", 2.0, "scores[1] does not add up: its entries make 1, and sums[1] is 2"),
-    "books of a trace": (TRACED, "output", 2.0, "ledger does not add up: its entries make 1.25, and output is 2"),
+    "sums": (TRACED, "sums.1", 2.0, "scores[1] does not add up: its entries sum to 1, and sums[1] is 2"),
+    "books of a trace": (TRACED, "output", 2.0, "ledger does not add up: its entries sum to 1.25, and output is 2"),
     "curve": (EVALUATION, "methods.1.curves.pruning.low", [0.0], "methods[1].curves.pruning.low has 1 entries, and fr"),
     "interval": (EVALUATION, "methods.0.auac.low", 0.9, "methods[0].auac.low is 0.9, which is more than high"),
     "points": (EVALUATION, "methods.0.conservation.sums", [], "conservation.sums has 0 entries, and outputs has 30"),
-    "metric": (EVALUATION, "pairs.0.metric", "auc", 'pairs[0].metric is "auc", which is none of "auac"'),
-    "method": (EVALUATION, "pairs.2.b", "gi:x", 'pairs[2].b is "gi:x", which is none of "random", "gi"'),
+    "metric": (EVALUATION, "pairs.0.metric", "auc", 'pairs[0].metric is "auc", not one of "auac"'),
+    "method": (EVALUATION, "pairs.2.b", "gi:x", 'pairs[2].b is "gi:x", not one of "random", "gi"'),
     "same method": (EVALUATION, "methods.1.method", "random", 'methods has "random" twice'),
     "audit": (AUDIT, "gap", 0.0, "the ledger does not add up"),
-    "component": (AUDIT, "components.0.leak", 9.0, "components[0].leak does not add up: its entries make"),
+    "component": (AUDIT, "components.0.leak", 9.0, "components[0].leak does not add up: its entries sum to"),
     "samples": (AUDIT, "gaps", [], "gaps has 0 entries, and outputs has 24"),
     "norm": (AUDIT, "norms.0.after", [1.0], "norms[0].after has 1 entries, and before has 14"),
     "components": (AUDIT, "components", [], "components has no entry"),
     "sentence": (STUDY, "mentions.3.text", 7, "mentions[3].text is 7, and sentences has no text of that number"),
     "part": (STUDY, "mentions.3.end", 10**6, "mentions[3] is from 47 to 1000000, where its sentence has no such part"),
-    "group": (STUDY, "mentions.0.group", "x", 'mentions[0].group is "x", which is none of "female", "male"'),
-    "groups": (STUDY, "differences.0.a", "x", 'differences[0].a is "x", which is none of'),
+    "group": (STUDY, "mentions.0.group", "x", 'mentions[0].group is "x", not one of "female", "male"'),
+    "groups": (STUDY, "differences.0.a", "x", 'differences[0].a is "x", not one of'),
     "p": (STUDY, "differences.0.p", 2, "differences[0].p is 2.0, not between"),
     "path": (EXPERIMENT, "dataset", "../x", 'dataset is "../x", not a name of letters, digits'),
     "path of graphs": (GRAPHS, "dataset", "a\0b", 'dataset is "a\\u0000b", not a name of letters, digits'),
@@ -258,8 +266,8 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "no pair": (EXPERIMENT, "evaluation.pairs", [], "evaluation.pairs lacks the difference of 'random' and 'a-last'"),
     "sentences": (EXPERIMENT, "sentences.0.ledger.gap", 9.0, "sentences[0].ledger does not add up"),
     "masking": (GRAPHS, "trained.1.auac", {}, "trained[1].auac has other maskings than evaluations"),
-    "measure": (GRAPHS, "metric", "x", 'metric is "x", which is none of "accuracy", "roc_auc"'),
-    "rules": (GRAPHS, "books.0.rules", "x", 'books[0].rules is "x", which is none of "gi"'),
+    "measure": (GRAPHS, "metric", "x", 'metric is "x", not one of "accuracy", "roc_auc"'),
+    "rules": (GRAPHS, "books.0.rules", "x", 'books[0].rules is "x", not one of "gi"'),
 }
 
 
@@ -281,7 +289,7 @@ def test_what_does_not_fit_together_is_refused(case: str) -> None:
 def test_a_trace_has_rows_and_columns() -> None:
     none = replace(TRACED, features=(), special=(), words=(), scores=((), ()), sums=(0.0, 0.0), sections=())
     for one in (none, replace(TRACED, layers=(), scores=(), sums=(), sections=())):
-        with pytest.raises(conserva.Error, match="features or layers has no entry"):
+        with pytest.raises(conserva.Error, match="features or layers is empty"):
             Trace.from_json(one.to_json())
 
 
@@ -332,7 +340,7 @@ TRAINING: dict[str, Any] = {
         ({"test_accuracy": "0.8"}, 'test_accuracy is "0.8", not a number'),
         ({"seed": 1.5}, "seed is 1.5, not a whole number"),
         ({"epochs": 7}, "epochs is 7, not a list"),
-        ({"model": 7}, "model is not a field that conserva knows"),
+        ({"model": 7}, "model is not a known field"),
     ],
 )
 def test_a_training_that_is_damaged(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -341,7 +349,7 @@ def test_a_training_that_is_damaged(changes: dict[str, Any], says: str, tmp_path
     (tmp_path / RESULT).write_text(json.dumps({**TRAINING, **changes}), encoding="utf-8")
     with pytest.raises(conserva.Error) as error:
         read_training(tmp_path)
-    said = f"{tmp_path / RESULT} is damaged, or no result of a training: {says}. Delete it and start anew."
+    said = f"{tmp_path / RESULT} is not a valid result of a training: {says}. Delete it and start anew."
     assert str(error.value) == said
 
 

@@ -107,5 +107,5 @@ def test_the_help_of_evaluate_speaks_of_graphs(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         main(["evaluate", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    for part in ("texts or SMILES", "token, induced or blank", "nodes or patches explained at once", "--model bace"):
+    for part in ("texts or SMILES", "token, induced or blank", "nodes or patches in a batch", "--model bace"):
         assert part in said

@@ -275,9 +275,9 @@ def test_wrong_maskings_steps_and_models_are_refused() -> None:
 
 
 def test_what_a_task_does_not_take_is_named() -> None:
-    with pytest.raises(conserva.Error, match=r"is neither one text as sentiment takes it nor a list of them"):
+    with pytest.raises(conserva.Error, match=r"is neither a single text that sentiment accepts nor a list of them"):
         conserva.explain(conserva.load(), molecule("CCO"))
-    with pytest.raises(conserva.Error, match=r"inputs=7 is neither one graph as molecules takes it"):
+    with pytest.raises(conserva.Error, match=r"inputs=7 is neither a single graph that molecules accepts"):
         conserva.explain(made("molecules")[0], 7)
     with pytest.raises(conserva.Error, match="²"):  # a digit, but no number
         conserva.explain(made("molecules")[0], "CCO", target="²")

@@ -71,7 +71,7 @@ def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
 def test_a_gguf_file_says_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr("conserva.tasks.loading.find_spec", lambda name: None if name == "accelerate" else name)
-    with pytest.raises(conserva.Error, match=r"some\.gguf' is read by gguf and accelerate: .*conserva\[gguf\]"):
+    with pytest.raises(conserva.Error, match=r"some\.gguf' needs the packages gguf and accelerate: .*conserva\[gguf\]"):
         conserva.load(tmp_path / "some.gguf")
 
 
@@ -89,7 +89,7 @@ def test_a_head_without_weights_is_refused(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForTokenClassification"]}))
     assert BertConfig.from_pretrained(tmp_path).architectures == ["BertForTokenClassification"]
-    with pytest.raises(conserva.Error, match="is not a token classifier: its file has no weights for classifier"):
+    with pytest.raises(conserva.Error, match="is not a token classifier: its weights lack classifier"):
         conserva.load(tmp_path)
 
 
@@ -180,13 +180,13 @@ def test_a_trace(folders: dict[str, Path], tmp_path: Path, capsys: pytest.Captur
 
 
 WRONG = [
-    (["explain", "--prompt", "The cat"], "--prompt needs a model that reads prompts"),
-    (["explain", "--prompt", "The cat", "--model", "sentiment"], "--prompt 'The cat': sentiment reads texts"),
-    (["explain", "--image", "cat.png", "--model", "sentiment"], "--image 'cat.png': sentiment reads texts"),
-    (["explain", "a joy.", "--generate"], "--generate 40: sentiment writes nothing"),
-    (["explain", "--smiles", "CCO", "--with", "x"], "--with 'x' belongs to a text"),
-    (["explain", "a joy.", "--chat"], "--chat puts a --prompt as a chat"),
-    (["explain", "a joy.", "--prompt", "x"], "one of them, not text and --prompt"),
+    (["explain", "--prompt", "The cat"], "--prompt needs a model that takes prompts"),
+    (["explain", "--prompt", "The cat", "--model", "sentiment"], "--prompt 'The cat': sentiment takes texts"),
+    (["explain", "--image", "cat.png", "--model", "sentiment"], "--image 'cat.png': sentiment takes texts"),
+    (["explain", "a joy.", "--generate"], "--generate 40: sentiment does not generate text"),
+    (["explain", "--smiles", "CCO", "--with", "x"], "--with 'x' needs a text"),
+    (["explain", "a joy.", "--chat"], "--chat needs a prompt"),
+    (["explain", "a joy.", "--prompt", "x"], "--audio, not text and --prompt"),
 ]
 
 
@@ -201,4 +201,4 @@ def test_what_does_not_fit_is_one_line(command: list[str], message: str, capsys:
 def test_a_generation_takes_no_target(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     command = ["explain", "--model", str(folders["Causal"]), "--prompt", "The cat", "--generate", "2", "--target", "x"]
     assert main(command) == 1
-    assert "--target 'x' says nothing about a generation" in capsys.readouterr().err
+    assert "--target 'x' does not apply to a generation" in capsys.readouterr().err

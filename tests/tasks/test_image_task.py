@@ -170,7 +170,7 @@ BAD = [
     (np.full((4, 4), 255.0), "numbers from 255 to 255: give them from 0 to 1"),
     (np.full((4, 4), np.nan), "numbers from nan to nan"),
     (torch.zeros(3, 32, 32), r"a tensor of shape \(3, 32, 32\): give a path .* conserva.relevance"),
-    (3, "inputs=3 is neither one image as tiny takes it"),
+    (3, "inputs=3 is neither a single image that tiny accepts"),
     ([3], "image=3 is not an image: give a path"),
     (Pictures.new("RGB", (0, 4)), "4 x 0 pixels"),
 ]
@@ -334,7 +334,7 @@ def test_pixels_sum_to_their_patch(task: Image, method: Any) -> None:
     assert pixels.shape == (32, 32)
     summed = pixels.reshape(4, 8, 4, 8).sum((1, 3)).ravel()
     np.testing.assert_allclose(summed, one.scores, **EXACT)
-    with pytest.raises(conserva.Error, match="rules='rollout' names no rule set: choose one of 'gi'"):
+    with pytest.raises(conserva.Error, match="rules='rollout' is unknown: choose one of 'gi'"):
         task.pixels(own_size(), rules="rollout")
 
 

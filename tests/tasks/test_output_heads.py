@@ -248,7 +248,7 @@ def test_a_head_is_refused_where_a_model_has_its_own(tmp_path: Path) -> None:
         network.float().save_pretrained(tmp_path)
     tiny_heads.tokenizer().save_pretrained(tmp_path)
     with pytest.raises(
-        conserva.Error, match=r"head='multi_label'.*masked language model, whose output head is its own"
+        conserva.Error, match=r"head='multi_label' is for classifiers.*masked language model: leave it out"
     ):
         conserva.load(tmp_path, head="multi_label")
     one = conserva.explain(conserva.load(tmp_path), "a [MASK] of a film.")
@@ -317,10 +317,10 @@ def test_curves_are_of_the_heads_probability(case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "says"),
     [
-        ("one output", "has a regression head: its output is a number and has no probability"),
+        ("one output", "has a regression head, but the curves need class probabilities"),
         ("three outputs", "has a regression head"),
-        ("a cross-encoder's sigmoid", "has one logit.*head='ordinal'"),
-        ("one logit under a BCE loss", "has one logit"),
+        ("a cross-encoder's sigmoid", "has a single logit.*head='ordinal'"),
+        ("one logit under a BCE loss", "has a single logit"),
     ],
 )
 def test_curves_need_classes(case: str, says: str) -> None:

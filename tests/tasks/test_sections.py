@@ -70,7 +70,7 @@ def test_scores_of_several_inputs_stand_side_by_side() -> None:
     own = task.own(Two("", ("x", "y", "z"), (False,) * 3, (0, 1, 2)), inputs)
     assert joined[1][torch.from_numpy(own)].tolist() == [4, 5, 13]
     assert np.array_equal(own, [0, 1, 4])
-    with pytest.raises(NotApplicable, match="attends over other places"):
+    with pytest.raises(NotApplicable, match="attends over other positions"):
         task.joined(inputs, {"a_input_ids": scores["a_input_ids"]})
 
 

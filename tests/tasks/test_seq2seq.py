@@ -130,7 +130,7 @@ REFUSED = [
     (("", "a cat"), "is empty"),
     (["a cat", 7], "7 is not a text"),
     ([("a cat", 7)], r"\('a cat', 7\) is not a text"),
-    ({"a": 1}, "is neither one text"),
+    ({"a": 1}, "is neither a single text"),
     ("the cat " * 40, "82 tokens, the model takes 30"),
 ]
 

@@ -171,7 +171,7 @@ REFUSED: list[tuple[Any, str]] = [
     ((np.zeros(50, np.int16), RATE), "int16"),
     ((np.full(50, np.nan), RATE), "has nan or inf: give numbers"),
     ("missing.wav", "'missing.wav' cannot be read"),
-    (7, "7 is neither one recording"),
+    (7, "7 is neither a single recording"),
     ([7], "7 is not a recording"),
 ]
 

@@ -31,7 +31,7 @@ def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         exec(compile(block, "tasks.md", "exec"), names)
     assert {path.name for path in tmp_path.iterdir()} == {"paris.html", "picture.html"}
     assert abs(names["whole"].steps[0].ledger.gap) < 1e-5
-    assert names["rather"].target == " Paris -  London"
+    assert names["contrast"].target == " Paris -  London"
 
 
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,8 +67,8 @@ def test_the_table_of_planted_facts_is_what_was_measured() -> None:
         shares = [cell(one["document"]["positive"]), cell(contrast.get(name, {}).get("document", {}).get("positive"))]
         row = " | ".join([name, *hits, *shares, f"{one['sink'][0]:.2f}"])
         assert f"| {row} |" in PAGE
-    assert f"read {record['count']} documents of {record['tokens']:,} tokens" in PAGE
-    assert f"({record['tried']} were" in PAGE
+    assert f"and {record['count']} documents of {record['tokens']:,} tokens" in PAGE
+    assert f"(of {record['tried']} documents)" in PAGE
     assert DEFAULT == "exact"
 
 

@@ -334,7 +334,7 @@ def test_rows_of_a_pair_keep_their_types() -> None:
 
 
 def test_a_bias_study_refuses_pairs() -> None:
-    with pytest.raises(conserva.Error, match="a bias study reads texts, not pairs"):
+    with pytest.raises(conserva.Error, match="a bias study takes single texts, not pairs"):
         conserva.bias(nli(), [(PAIR, None)], {"a": ["man"], "b": ["someone"]}, target="entailment - neutral")
 
 

@@ -33,7 +33,7 @@ def test_json_gives_the_same_audit_back(tmp_path: Path) -> None:
         assert Audit.from_json(one.to_json()) == one
     (tmp_path / "audit.json").write_text(one.to_json(), encoding="utf-8")
     assert Audit.load(tmp_path / "audit.json") == one
-    for text, problem in (("{", "not JSON"), ('{"schema": "else"}', "no audit"), ("[]", "no audit")):
+    for text, problem in (("{", "not JSON"), ('{"schema": "else"}', "not a valid audit"), ("[]", "not a valid audit")):
         with pytest.raises(conserva.Error, match=problem):
             Audit.from_json(text)
 

@@ -1,4 +1,4 @@
-"""The methods by name, and their options."""
+"""The registry of methods, and the parser of their options."""
 
 from __future__ import annotations
 
@@ -26,34 +26,35 @@ from .integrated import ig
 from .random_order import random
 
 MethodLike: TypeAlias = "str | RuleSet | Propagation"
-"""A method as users name it: by its name, with options if any, or by a rule set."""
+"""A method as given by the user: its name, optionally with options, or a rule set."""
 
 
 class Apply(Protocol):
-    """A method's function. Its keyword-only arguments are the method's options."""
+    """The signature of a method's function. Its keyword-only arguments are the method's options."""
 
     def __call__(self, model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
-        """Return scores for the model's batched inputs and the target or targets."""
+        """Return the scores of a batch of inputs for one target, or for a list with one target per sample."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method's name with the options that were chosen, what it does, and its function."""
+    """A method with its options bound."""
 
     name: str
+    """The name, including the options that differ from their defaults."""
     summary: str
     apply: Apply
     options: Mapping[str, Any] = field(default_factory=dict)
     rules: RuleSet | None = None
-    """The rule set that the method is, if it is one."""
+    """The rule set, if the method is one."""
 
 
 _ALL: tuple[tuple[str, str, Any], ...] = (
-    ("random", "a random order of the features, to be beaten", random),
+    ("random", "a random order of the features, as a baseline", random),
     *((name, rules.summary, by_rule_set(name)) for name, rules in RULE_SETS.items()),
     ("ig", "Integrated Gradients (Sundararajan et al. 2017), with its completeness gap", ig),
     ("a-last", "attention of the last layer, averaged over heads", a_last),
-    ("rollout", "attention rolled out through all layers (Abnar & Zuidema 2020)", rollout),
+    ("rollout", "attention rollout through all layers (Abnar & Zuidema 2020)", rollout),
     ("a-flow", "attention as a maximum flow (Abnar & Zuidema 2020)", a_flow),
     ("gae", "attention weighted by its gradient, layer upon layer (Chefer et al., ICCV 2021)", gae),
     ("chefer", "LRP of attention weighted by its gradient, rolled out (Chefer et al., CVPR 2021)", chefer),
@@ -68,7 +69,7 @@ def methods() -> dict[str, str]:
     Returns
     -------
     dict of str
-        The name of every method, and what it does. `conserva.explain` takes a name, or `name:option=value`.
+        The name of every method, with a one-line summary. `conserva.explain` takes a name, or `name:option=value`.
 
     Examples
     --------
@@ -79,21 +80,22 @@ def methods() -> dict[str, str]:
 
 
 def options(name: str) -> dict[str, Any]:
-    """Return the options of a method: name -> what it is without being given."""
+    """Return the options of a method with their default values."""
     function = next(function for known, _, function in _ALL if known == name)
     parameters = inspect.signature(function).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = AUTO) -> Method:
-    """Return a method.
+    """Look up a method and bind its options.
 
     Parameters
     ----------
     given
-        The name of a method, with options as in "random:seed=3"; or a rule set, as `conserva.rules(...)` returns it.
+        The name of a method, optionally with options, such as "random:seed=3"; or a rule set, such as the result of
+        `conserva.rules(...)`.
     trusted, checkpoint
-        As in `conserva.relevance`, for methods that are a rule set. Others do not use them.
+        As in `conserva.relevance`. Only methods that are rule sets use them.
     """
     if isinstance(given, (RuleSet, Propagation)):
         own = as_rule_set(given)
@@ -104,16 +106,16 @@ def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = 
     if entry is None:
         near = difflib.get_close_matches(name, list(methods()), 1, 0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise Error(f"method={given!r} is unknown.{hint} There is {', '.join(methods())}.")
+        raise Error(f"method={given!r} is unknown.{hint} Choose one of {', '.join(methods())}.")
     _, summary, function = entry
     defaults = options(name)
     hints = typing.get_type_hints(function)
     values = dict(defaults)
-    for one in chosen:
-        option, equals, text = one.partition("=")
+    for setting in chosen:
+        option, equals, text = setting.partition("=")
         if option not in defaults or not equals:
-            there = ", ".join(f"{key}={value}" for key, value in defaults.items()) or "none"
-            raise Error(f"method={given!r}: {one!r} is not an option of {name}. Its options and defaults: {there}.")
+            known = ", ".join(f"{key}={value}" for key, value in defaults.items()) or "none"
+            raise Error(f"method={given!r}: {setting!r} is not a valid option of {name!r}; its options: {known}.")
         values[option] = _value(given, option, text, hints[option])
     changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
     rules: RuleSet | None = None
@@ -124,25 +126,25 @@ def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = 
 
 
 def rules_of(method: Method) -> RuleSet | None:
-    """Return the rule set that a method is, if it is one that reads relevance at the inputs."""
+    """Return the rule set of a method; None if it is not a rule set, or does not read relevance at the inputs."""
     return method.rules if method.options.get("at", "inputs") == "inputs" else None
 
 
 def _value(given: str, option: str, text: str, kind: Any) -> Any:
-    """Return an option's value, of the kind that the method's function says."""
+    """Parse an option's value according to its type annotation, `kind`."""
     if typing.get_origin(kind) is typing.Literal:
         choices = typing.get_args(kind)
         if text in choices:
             return text
-        raise Error(f"method={given!r}: {option}={text} is none of {', '.join(choices)}.")
-    kinds = typing.get_args(kind) or (kind,)  # Python 3.10 has other unions where the default is None
+        raise Error(f"method={given!r}: {option}={text} is not one of {', '.join(choices)}.")
+    kinds = typing.get_args(kind) or (kind,)  # get_type_hints of Python 3.10 makes Optional where the default is None
     if text == "None" and type(None) in kinds:
         return None
-    number, spoken = (float, "finite number") if float in kinds else (int, "whole number")
+    number, noun = (float, "finite number") if float in kinds else (int, "whole number")
     try:
         value = number(text)
         if not math.isfinite(value):
             raise ValueError
         return value
     except (ValueError, OverflowError):
-        raise Error(f"method={given!r}: {option}={text} is not a {spoken}.") from None
+        raise Error(f"method={given!r}: {option}={text} is not a {noun}.") from None

@@ -1,4 +1,4 @@
-"""From a model and inputs to an audit."""
+"""`conserva.audit`: run a model under the rules and measure conservation at every operation."""
 
 from __future__ import annotations
 
@@ -35,28 +35,29 @@ def audit(
     *,
     rules: str | RuleSet | Propagation = DEFAULT,
 ) -> Audit:
-    """Test conservation operation by operation: what each takes in, gives on, gives to constants, and loses.
+    """Measure conservation for every operation: the relevance of its output, its inputs and constants, and the leak.
 
     Parameters
     ----------
     task_or_model
-        What `conserva.load` returned, or any PyTorch Transformer in evaluation mode.
+        A task, such as the result of `conserva.load`, or any PyTorch Transformer in evaluation mode.
     inputs
-        For a task one input, as a text or a pair of texts, or a list of them; for a model what it is called with.
+        For a task, a single input, such as a text or a pair of texts, or a list of inputs. For a model, its arguments,
+        as in `conserva.relevance`.
     target
-        What is explained: for a task as in `conserva.explain`, for a model as in `conserva.relevance`.
+        What to explain: for a task as in `conserva.explain`, for a model as in `conserva.relevance`.
     rules
-        The name of a rule set, or what `conserva.rules(...)` returned.
+        The name of a rule set, or the result of `conserva.rules(...)`.
 
     Returns
     -------
     Audit
-        The ledger, averaged over the inputs, and its entries for every operation of every module.
+        The ledger, averaged over the inputs, and the relevance entering, leaving and leaking at every operation.
 
     Examples
     --------
-    >>> found = conserva.audit(conserva.load(), ["a joy.", "a bore."], "positive", rules="ah+ln")
-    >>> found.samples, found.rules
+    >>> result = conserva.audit(conserva.load(), ["a joy.", "a bore."], "positive", rules="ah+ln")
+    >>> result.samples, result.rules
     (2, 'ah+ln')
     """
     target = plain(target)
@@ -64,14 +65,14 @@ def audit(
         model, name = task_or_model.model, task_or_model.name
         is_one = isinstance(inputs, tuple) or task_or_model.is_one(inputs)
         many = [inputs] if is_one else list(inputs)
-        encoded = [task_or_model.encode(one) for one in many]
-        inputs, said = task_or_model.batch(encoded), _said(target)
+        encoded = [task_or_model.encode(item) for item in many]
+        inputs, label = task_or_model.batch(encoded), _label(target)
         if not callable(target):
-            target = [task_or_model.aim(of_sample(target, i), one) for i, one in enumerate(encoded)]
+            target = [task_or_model.aim(of_sample(target, i), item) for i, item in enumerate(encoded)]
     elif isinstance(task_or_model, nn.Module):
-        model, name, said = task_or_model, type(task_or_model).__name__, _said(target)
+        model, name, label = task_or_model, type(task_or_model).__name__, _label(target)
     else:
-        raise Error(f"{task_or_model!r} is neither a task nor a torch.nn.Module.")
+        raise Error(f"task_or_model={task_or_model!r} is neither a task nor a torch.nn.Module.")
     modules = dict(model.named_modules())
     module_tree.refuse_opaque_modules(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs)
@@ -87,7 +88,7 @@ def audit(
     return Audit(
         rules=rule_set.name,
         model=name,
-        target=said,
+        target=label,
         samples=len(output),
         output=float(output.mean()),
         inputs=float(ledger.inputs.mean()),
@@ -109,7 +110,7 @@ def audit(
 
 
 def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet, call: Inputs, target: Any) -> Measured:
-    """Run the model once under watch, and take one gradient."""
+    """Run one forward and one backward pass, and record every operation."""
     books = Books(call.samples(), 0)
     sources = Sources(modules, call.features(), True, ())
     auditor = Auditor(rules, books, sources)
@@ -141,35 +142,36 @@ def _measured(
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
     grads = auditor.gradient(in_float32(number).sum() * scale, leaves)
     output = in_float32(number.detach())
-    carried = torch.zeros_like(output)
+    inputs = torch.zeros_like(output)
     for leaf, grad in zip(leaves, grads, strict=True):
         if grad is not None:
             relevance = in_float32(leaf.detach()) * in_float32(grad) / scale
-            carried = carried + relevance.reshape(books.samples, -1).sum(1)
+            inputs = inputs + relevance.reshape(books.samples, -1).sum(1)
     books.weigh()
     constants = [_constants(record.entries, output) / scale for record in auditor.records]
-    seen = {id(entry) for record in auditor.records for entry in record.entries}
-    elsewhere = [entry for entry in books.entries if id(entry) not in seen]
+    recorded = {id(entry) for record in auditor.records for entry in record.entries}
+    unrecorded = [entry for entry in books.entries if id(entry) not in recorded]
     rest: dict[nn.Module | None, Tensor] = {}
-    for entry in elsewhere:
+    for entry in unrecorded:
         if entry.relevance is not None and not entry.cancelled:
             rest[entry.module] = rest.get(entry.module, torch.zeros_like(output)) + _constants([entry], output) / scale
-    ledger, _ = books.close(modules, output, carried, scale)
+    ledger, _ = books.close(modules, output, inputs, scale)
     coverage: Sequence[CoverageEntry] = auditor.coverage.entries(modules)
-    if not all(bool(torch.isfinite(one).all()) for one in (ledger.inputs, ledger.gap)):
+    if not all(bool(torch.isfinite(entry).all()) for entry in (ledger.inputs, ledger.gap)):
         raise Error(
-            f"The relevance has nan or inf under rules={rules.name!r}: conserva.relevance says where it arises."
+            f"The relevance has nan or inf under rules={rules.name!r}: run conserva.relevance on these inputs to see "
+            "in which module it arises."
         )
     return Measured(output, ledger, auditor.records, constants, rest, norms, coverage, scale)
 
 
 def _constants(entries: Sequence[Any], like: Tensor) -> Tensor:
-    """Return what constants took, for each sample."""
-    found = [cast(Tensor, entry.relevance) for entry in entries if entry.relevance is not None and not entry.cancelled]
-    return torch.stack(found).sum(0).to(like) if found else torch.zeros_like(like)
+    """Return the relevance of constants, summed per sample."""
+    rows = [cast(Tensor, entry.relevance) for entry in entries if entry.relevance is not None and not entry.cancelled]
+    return torch.stack(rows).sum(0).to(like) if rows else torch.zeros_like(like)
 
 
-def _said(target: Any) -> str:
+def _label(target: Any) -> str:
     if target is None:
         return "the highest score"
     return getattr(target, "__name__", str(target))

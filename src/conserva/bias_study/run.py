@@ -1,4 +1,4 @@
-"""From a model, a corpus and groups of words to a bias study."""
+"""`conserva.bias`: collect the relevance of groups of words in a corpus, and test their differences."""
 
 from __future__ import annotations
 
@@ -45,51 +45,53 @@ def bias(
     out: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> BiasStudy:
-    """Collect the relevance that falls on groups of words in a corpus, and compare the groups.
+    """Compare the relevance of groups of words in a corpus.
 
     Parameters
     ----------
     task
-        A text classifier: what `conserva.load` returned, or `conserva.Text(model, tokenizer)`.
+        A text classifier: the result of `conserva.load`, or `conserva.Text(model, tokenizer)`.
     data
-        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label); or an
-        iterator of texts, which is read one by one.
+        A file (.csv, .tsv, .jsonl, .json, .parquet), a dataset name, or a list of texts or of (text, label); or an
+        iterator of texts, which is consumed lazily.
     groups
-        Name of a group -> its words or phrases, or a file with one a line; a list of such files, or a folder of .txt
-        files, each a group called as the file is; "names" for the lists of first names in the folder of datasets; or a
-        tagger, a function from a text to a list of (start, end, group). Words that are listed with a capital letter are
-        names, and must have it in texts that have capitals; others are met in any case.
+        A mapping from the name of each group to its words or phrases, or to a file with one per line; a list of such
+        files or a folder of .txt files, whose names are those of the groups; "names" for the lists of first names in
+        the dataset folder; or a tagger, a function from a text to a list of (start, end, group). Words listed with a
+        capital letter are names: they match only capitalised words, except in texts without capitals. Other words match
+        case-insensitively.
     target
-        The contrast that is explained, the difference of two classes' scores; None for a two-class model's second less
-        its first.
+        The contrast to explain, the difference of the logits of two classes. None uses the second class minus the first
+        of a model with two classes.
     method
-        One of `conserva.methods()`, or a rule set of your own.
+        One of `conserva.methods()`, or a custom rule set.
     level
-        Below which corrected p-values are flagged.
+        The significance level: corrected p-values below it are flagged.
     ordinary
-        "skip" leaves out names that are ordinary words ("Will", "Grace") where no capital letter tells them apart;
-        "keep" counts all.
+        How to treat names that are also ordinary words ("Will", "Grace"): "skip" leaves them out where capitalisation
+        does not identify them as names, "keep" counts them everywhere.
     ambiguous
-        Whether words of several groups are a group of their own ("own"), or left out ("skip").
+        How to treat words of several groups: "own" makes them a separate group, "skip" leaves them out.
     swaps
-        How many entities are swapped for others, as a check; 0 for none.
+        The number of entities to replace by entities of other groups, as a check; 0 for none.
     seed
-        Decides the bootstrap, the permutations and the swaps.
+        The seed of the bootstrap, the permutations and the swaps.
     truncate
-        Whether texts longer than the model takes are cut, and what they mention after that is dropped; otherwise they
-        are refused.
+        Whether to truncate texts that exceed the model's maximum length; mentions after the cut are dropped. Otherwise
+        such texts raise an error.
     batch_tokens
-        How many tokens are explained at once, as in `conserva.explain`.
+        The maximum number of tokens in a batch, as in `conserva.explain`.
     out
-        A folder for what is done so far, where a run that was stopped goes on; in the end for bias.json and
+        A folder for intermediate results, from which an interrupted run is resumed, and for the final bias.json and
         mentions.parquet.
     progress
-        Called with the number of texts read, and of all; for an iterator, of those read so far.
+        Called with the number of texts read so far and the number of all texts; for an iterator both are the number
+        read so far.
 
     Returns
     -------
     BiasStudy
-        The groups, the differences between them, the words that stand out, and all mentions.
+        The groups, the tested differences between them, the words with significant relevance, and all mentions.
 
     Examples
     --------
@@ -103,7 +105,7 @@ def bias(
     assert isinstance(task, Text)
     tokens = budget(batch_tokens, task.model)
     target, first, second = _contrast(task, target)
-    found_method = find(method)
+    chosen = find(method)
     finder, about = _finder(groups, ordinary, ambiguous)
     corpus = _corpus(task, data, first, second)
     installed = versions("tokenizers")
@@ -117,22 +119,22 @@ def bias(
         "ordinary": ordinary,
         "ambiguous": ambiguous,
         "target": target,
-        "method": {found_method.name: dict(found_method.options)},
+        "method": {chosen.name: dict(chosen.options)},
         "truncate": truncate,
         "model": model,
-        "versions": {name: one for name, one in installed.items() if name != "python"},
+        "versions": {name: version for name, version in installed.items() if name != "python"},
     }
-    collector = Collector(task, finder, target, found_method, truncate=truncate, batch_tokens=tokens)
+    collector = Collector(task, finder, target, chosen, truncate=truncate, batch_tokens=tokens)
     done = collector.collect(corpus, None if out is None else Path(out), settings, progress)
     if not done.mentions:
-        raise Error(_nothing(corpus, done.texts, done.left_out, done.beyond))
-    met = {mention.group for mention in done.mentions}
-    names = [name for name in about["words"] if name in met] if about["words"] else sorted(met)
+        raise Error(_no_mentions(corpus, done.texts, done.left_out, done.beyond))
+    mentioned = {mention.group for mention in done.mentions}
+    names = [name for name in about["words"] if name in mentioned] if about["words"] else sorted(mentioned)
     entities = testing.entities_of(done.mentions, level, seed)
-    asked = {"count": swaps, "seed": seed, "batch_tokens": tokens}
+    options = {"count": swaps, "seed": seed, "batch_tokens": tokens}
     study = BiasStudy(
         target=target,
-        method=found_method.name,
+        method=chosen.name,
         model=task.name,
         data=corpus.source,
         texts=done.texts,
@@ -140,7 +142,7 @@ def bias(
         differences=testing.differences_of(done.mentions, names, level, seed),
         entities=entities,
         naive=testing.naive_of(done.mentions, names),
-        swaps=swapping.swaps_of(task, target, done.sentences, done.mentions, entities, **asked) if swaps else (),
+        swaps=swapping.swaps_of(task, target, done.sentences, done.mentions, entities, **options) if swaps else (),
         mentions=tuple(done.mentions),
         sentences=done.sentences,
         level=level,
@@ -159,7 +161,7 @@ def bias(
             "beyond_cut": done.beyond,
             "batch_tokens": tokens,
             "dtype": str(next(task.model.parameters()).dtype).removeprefix("torch."),
-            "options": dict(found_method.options),
+            "options": dict(chosen.options),
         },
     )
     if out is not None:
@@ -168,41 +170,41 @@ def bias(
 
 
 def _check(task: Task, level: float, swaps: int, seed: int) -> None:
-    """Raise for what no study can be made of."""
+    """Raise for invalid arguments of `bias`."""
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is not a task: use conserva.load(...) or conserva.Text(model, tokenizer).")
     if not isinstance(task, Text):
-        raise Error(f"{task.name} reads {task.noun}s: words are looked for in texts, so give a text classifier.")
+        raise Error(f"{task.name} takes {task.noun}s, but a bias study searches texts: give a text classifier.")
     if not 0 < level < 1:
-        raise Error(f"level={level!r} is not a level of a test: give a number between 0 and 1, as 0.05.")
+        raise Error(f"level={level!r} is not a significance level: give a number between 0 and 1, such as 0.05.")
     if swaps < 0:
-        raise Error(f"swaps={swaps} is below 0: give 0 for none.")
+        raise Error(f"swaps={swaps} is negative: give 0 for none.")
     if seed < 0:
-        raise Error(f"seed={seed} is below 0: give 0 or more.")
+        raise Error(f"seed={seed} is negative: give 0 or more.")
 
 
 def _contrast(task: Text, target: str | None) -> tuple[str, int, int]:
-    """Return the contrast by name, and the indices of its first and second class."""
+    """Return the contrast as "a - b", and the class indices of a and b."""
     classes = task.classes
     if classes < 2:
-        raise Error(f"{task.name} has {classes} class(es): a bias study explains the difference of two.")
+        raise Error(f"{task.name} has {classes} class(es), but a bias study explains the difference of two.")
     if target is None:
         if classes != 2:
-            raise Error(f"{task.name} has {classes} classes: say which two to contrast, as target='a - b'.")
+            raise Error(f"{task.name} has {classes} classes: choose two of them with target='a - b'.")
         named = {index: name for name, index in task.labels.items()}
         target = f"{named.get(1, '1')} - {named.get(0, '0')}"
     if not isinstance(target, str):
-        raise Error(f"target={target!r} is not a contrast of two classes: give one as 'positive - negative'.")
-    # What the contrast is of each class alone: 1 for its first, -1 for its second.
+        raise Error(f"target={target!r} is not a contrast of two classes: give one, such as 'positive - negative'.")
+    # The contrast of one-hot logits: 1 for its first class, -1 for its second, 0 for others.
     signs = read_target(torch.eye(classes), target, task.labels, classes).tolist()
     if sorted(signs) != [-1.0, *[0.0] * (classes - 2), 1.0]:
         known = ", ".join(map(repr, task.labels))
-        raise Error(f"target={target!r} is not a contrast of two classes: give one as 'a - b', of {known}.")
+        raise Error(f"target={target!r} is not a contrast of two classes: give 'a - b' with two of {known}.")
     return target, signs.index(1.0), signs.index(-1.0)
 
 
 def _finder(groups: Groups | Tagger, ordinary: str, ambiguous: str) -> tuple[Finder, dict[str, Any]]:
-    """Return what finds the groups' words, and what there is to say of them."""
+    """Return a finder of the groups' words in texts, and a description of the groups for `provenance`."""
     if callable(groups):
         name = getattr(groups, "name", None) or getattr(groups, "__qualname__", type(groups).__name__)
         return Tagged(groups), {"fingerprint": f"tagger {name}", "words": {}}
@@ -214,11 +216,11 @@ def _corpus(task: Text, texts: Any, first: int, second: int) -> Corpus:
     if isinstance(texts, Corpus):
         return texts
     if isinstance(texts, Iterator):
-        return Corpus(_one_by_one(texts), None, "texts")
+        return Corpus(_unlabelled(texts), None, "texts")
     data = task.labelled(texts)
-    for number, one in enumerate(data.texts, 1):
-        if not isinstance(one, str):
-            raise Error(f"Text {number} of {data.source} is {one!r:.60}: a bias study reads texts, not pairs of them.")
+    for number, text in enumerate(data.texts, 1):
+        if not isinstance(text, str):
+            raise Error(f"Text {number} of {data.source} is {text!r:.60}: a bias study takes single texts, not pairs.")
     sides = {first: 1, second: 0}
     labels: list[int | None] = [None] * len(data)
     if data.labels is not None:
@@ -226,22 +228,25 @@ def _corpus(task: Text, texts: Any, first: int, second: int) -> Corpus:
     return Corpus(zip(data.texts, labels, strict=True), len(data), data.source)
 
 
-def _one_by_one(texts: Iterator[Any]) -> Iterator[tuple[str, int | None]]:
+def _unlabelled(texts: Iterator[Any]) -> Iterator[tuple[str, int | None]]:
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
-            raise Error(f"Text {number} is {text!r:.60}: an iterator must give texts, without labels.")
+            raise Error(f"Text {number} is {text!r:.60}: an iterator must yield strings, without labels.")
         yield text, None
 
 
-def _nothing(corpus: Corpus, texts: int, left_out: Any, beyond: int) -> str:
-    """Return what to say of a corpus without a mention."""
+def _no_mentions(corpus: Corpus, texts: int, left_out: Any, beyond: int) -> str:
+    """Return the error message for a corpus without mentions."""
     message = f"None of the {texts} text(s) of {corpus.source} mentions a word of the groups"
     if left_out:
         named = ", ".join(f"{word!r}" for word, _ in left_out.most_common(3))
         return (
-            f"{message}, but for {sum(left_out.values())} mention(s) that are left out, as {named}: keep ordinary "
-            "words with ordinary='keep' (--keep-ordinary), words of several groups with ambiguous='own'."
+            f"{message}, except for {sum(left_out.values())} mention(s) that are left out, such as {named}: keep "
+            "ordinary words with ordinary='keep' (--keep-ordinary), words of several groups with ambiguous='own'."
         )
     if beyond:
-        return f"{message}, but for {beyond} after the place where texts were cut: give shorter texts."
-    return f"{message}: give other texts or groups. Words listed with a capital letter need it in texts that have any."
+        return f"{message}, except for {beyond} mention(s) after the cut of truncated texts: give shorter texts."
+    return (
+        f"{message}: give other texts or groups. Words listed with a capital letter match only capitalised words, "
+        "except in texts without capitals."
+    )

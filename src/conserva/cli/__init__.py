@@ -1,4 +1,4 @@
-"""The command line: results on standard output, everything else on standard error."""
+"""The command line. Results go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .exits import ending_at_once, exit_code, leave
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for an error, 2 for a wrong call, 130 when interrupted."""
+    """Run a command and return its exit code: 0, 1 for an error, 2 for wrong arguments, 130 if interrupted."""
     from .commands import parsed, run
 
     def work() -> None:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> None:
-    """Be the program `conserva`: as `main`, but nothing is left to say a traceback when the process is interrupted."""
+    """The entry point of `conserva`: `main`, with an interrupt at any moment ending the process without a traceback."""
     with ending_at_once():
         from . import commands
 

@@ -1,4 +1,4 @@
-"""`python -m conserva.cli`, where the command is not on the path."""
+"""`python -m conserva.cli`, the same as `conserva`."""
 
 from . import program
 

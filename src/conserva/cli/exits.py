@@ -1,4 +1,4 @@
-"""How commands end: the one place where an exception becomes a line on standard error and an exit code."""
+"""How commands exit: exceptions become a line on standard error and an exit code, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ _NO_MEMORY = (
     "out of memory",
     "start new thread",
 )
-"""What messages say when memory runs out, in whatever library."""
+"""Parts of the error messages of libraries when memory runs out."""
 
 _SECONDS_TO_END = 5
-"""How long an interrupted process may take to clean up before it is ended at once."""
+"""The time that an interrupted process has for its cleanup before it is killed."""
 
 
 class _Process:
-    """What has happened to this process: whether it was interrupted, and whether its end has been decided."""
+    """The state of this process: whether it was interrupted, and whether it is already exiting."""
 
     interrupted = False
     ending = False
 
 
 def exit_code(work: Callable[[], None], debug: bool = False) -> int:
-    """Do the work and return the exit code; an error becomes one line, with its traceback if `debug` asks for it."""
+    """Run a function and return the exit code; an error is printed as one line, with its traceback if `debug`."""
     _make_streams_safe()
     try:
         work()
-        sys.stdout.flush()  # a full disk is noticed here, not when Python ends
-        if _Process.interrupted:  # a library has caught the interrupt and gone on, perhaps with half of its work
+        sys.stdout.flush()  # so that a full disk is reported here, not while Python exits
+        if _Process.interrupted:  # a library caught the interrupt and continued, perhaps with incomplete results
             raise KeyboardInterrupt
         _Process.ending = True
         return DONE
-    except SystemExit:  # argparse has said what there is to say
+    except SystemExit:  # argparse has printed its message
         if (code := exit_code(sys.stdout.flush, debug)) != DONE:
             return code
         raise
     except BaseException as error:
-        _Process.ending = True  # before any call: Python handles signals at calls
+        _Process.ending = True  # before any function call, where Python runs signal handlers
         if debug:
             import traceback
 
             with suppress(OSError):
                 traceback.print_exc()
-        code, line = _told(error)
+        code, line = _code_and_message(error)
         if line is not None:
             with suppress(OSError):
                 print(f"conserva: {printable(line, limit=ERROR_LENGTH)}", file=sys.stderr, flush=True)
@@ -67,26 +67,26 @@ def exit_code(work: Callable[[], None], debug: bool = False) -> int:
         return code
 
 
-def _told(error: BaseException) -> tuple[int, str | None]:
-    """Return the exit code for an exception, and what to say."""
-    if _Process.interrupted or isinstance(error, KeyboardInterrupt):  # libraries may raise errors of their own for it
+def _code_and_message(error: BaseException) -> tuple[int, str | None]:
+    """Return the exit code and the message for an exception."""
+    if _Process.interrupted or isinstance(error, KeyboardInterrupt):  # libraries may turn it into another exception
         return INTERRUPTED, "interrupted"
     if isinstance(error, Error):
         return FAILED, str(error)
     if isinstance(error, BrokenPipeError):
-        return DONE, None  # the reader of the output has seen enough
+        return DONE, None  # the reader closed the pipe, as `head` does
     message = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or any(one in message for one in _NO_MEMORY):
+    if isinstance(error, MemoryError) or any(part in message for part in _NO_MEMORY):
         return FAILED, "Memory ran out: give fewer or shorter inputs, a smaller --batch-tokens, or a smaller model."
     if "Too many open files" in message:
-        return FAILED, "Too many files are open: raise the limit of the system, as with ulimit -n 1024."
+        return FAILED, "Too many files are open: raise the limit of the system, for example with ulimit -n 1024."
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename else "Standard output: " if _is_output(error) else ""
         return FAILED, f"{where}{error.strerror}."
     name = type(error).__name__
     return (
         FAILED,
-        f"Internal error, {name}: {message or 'no message'}. Run it again with --debug, and report what it says.",
+        f"Internal error, {name}: {message or 'no message'}. Run it again with --debug, and report the traceback.",
     )
 
 
@@ -95,18 +95,18 @@ def _is_output(error: OSError) -> bool:
 
 
 def _make_streams_safe() -> None:
-    """Let characters that the terminal's encoding does not have be written as escapes; closed streams swallow all."""
+    """Escape characters that the terminal's encoding lacks, and replace closed streams by the null device."""
     sys.stdout, sys.stderr = (
-        open(os.devnull, "w") if one is None else one  # noqa: SIM115 - for as long as the process lives
-        for one in (sys.stdout, sys.stderr)
+        open(os.devnull, "w") if stream is None else stream  # noqa: SIM115 - open for the lifetime of the process
+        for stream in (sys.stdout, sys.stderr)
     )
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # not all streams that tests put in their place can do it
+        with suppress(AttributeError, OSError, ValueError):  # streams that tests substitute may not support it
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _close_output() -> None:
-    """Drop what could not be written, so that Python does not fail on it again when it ends."""
+    """Discard output that could not be written, so that Python does not fail on it again while it exits."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -116,10 +116,10 @@ def _close_output() -> None:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """End the process at once if it is interrupted inside, where modules are imported; afterwards, let it clean up.
+    """Kill the process on an interrupt inside this context, which is for imports; after it, raise KeyboardInterrupt.
 
-    An exception that is raised in the middle of an import may be dropped by whatever library is being imported, or
-    leave modules half made. Nothing has been written by then, so nothing needs to be cleaned up.
+    An exception in the middle of an import may be swallowed by the library, or leave modules partially initialised.
+    No files have been written at this point, so that no cleanup is needed.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield
@@ -135,7 +135,7 @@ def ending_at_once() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; at a second interrupt, or if the process is still there some seconds later, end it."""
+    """Raise KeyboardInterrupt; on a second interrupt, or if the cleanup takes too long, kill the process."""
     if _Process.interrupted:
         _end(number, frame)
     elif not _Process.ending:
@@ -146,20 +146,21 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End the process without cleaning up; files that were being written are left as hidden, temporary files."""
+    """Exit without cleanup; files that were being written are left as hidden temporary files."""
     if not _Process.ending:
-        os.write(2, b"\x1b[?25hconserva: interrupted\n" if os.isatty(2) else b"conserva: interrupted\n")  # a cursor
+        # The escape sequence shows the cursor again, which a progress bar may have hidden.
+        os.write(2, b"\x1b[?25hconserva: interrupted\n" if os.isatty(2) else b"conserva: interrupted\n")
         os._exit(INTERRUPTED)
 
 
-def _unraisable(found: Any) -> None:
-    """Say nothing of an interrupt where no exception can be raised: the process will end all the same."""
-    if found.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(found)
+def _unraisable(info: Any) -> None:
+    """Ignore an interrupt where no exception can be raised, as in a destructor: the process exits anyway."""
+    if info.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(info)
 
 
 def leave(code: int) -> NoReturn:
-    """End the process; while Python cleans up, an interrupt changes nothing any more."""
+    """Exit the process, and ignore interrupts while Python cleans up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
         signal.alarm(0)

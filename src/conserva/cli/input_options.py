@@ -1,4 +1,4 @@
-"""What is to be explained, as the command line gives it."""
+"""The options that give an input and a target, and their conversion to what a task accepts."""
 
 from __future__ import annotations
 
@@ -18,81 +18,86 @@ if TYPE_CHECKING:
 
 
 LARGEST_STREAM = 2**50
-"""How many bytes a file may have that is read line by line: as many as a disk holds."""
+"""The maximum size in bytes of a file that is read line by line: in effect, no limit."""
 
 LARGEST_INPUT = 64 * MEBIBYTE
-"""How many bytes of standard input are read as one text."""
+"""The maximum size in bytes of a text from standard input."""
 
 
-class Way(NamedTuple):
-    """A way to give an input: its option, the tasks that take it, and the bundled model for it if there is one."""
+class InputOption(NamedTuple):
+    """An option that gives an input other than a text."""
 
-    option: str
+    flag: str
     tasks: tuple[str, ...]
+    """The class names of the tasks that accept it."""
     reads: str
+    """The inputs of these tasks, in error messages."""
     bundled: str | None
+    """The default model, if one is bundled."""
 
 
-WAYS = {
-    "smiles": Way("--smiles", ("Graph",), "graphs", MOLECULES),
-    "digit": Way("--digit", ("Graph", "Image"), "graphs or images", DIGITS),
-    "prompt": Way("--prompt", ("Causal",), "prompts", None),
-    "image": Way("--image", ("Image",), "images", IMAGES),
-    "audio": Way("--audio", ("Speech",), "audio", None),
+INPUT_OPTIONS = {
+    "smiles": InputOption("--smiles", ("Graph",), "graphs", MOLECULES),
+    "digit": InputOption("--digit", ("Graph", "Image"), "graphs or images", DIGITS),
+    "prompt": InputOption("--prompt", ("Causal",), "prompts", None),
+    "image": InputOption("--image", ("Image",), "images", IMAGES),
+    "audio": InputOption("--audio", ("Speech",), "audio", None),
 }
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is explained."""
+    """Add the options that give the input and the target."""
     parser.add_argument("text", nargs="?", help="the text, or - for standard input")
     parser.add_argument(
         "--with",
         dest="second",
         metavar="TEXT",
-        help="what belongs to the text: the second text of a pair, the context of a question, the sentence to compare "
-        "it with, the word to tag, the answer so far",
+        help="the second part of the input: the second text of a pair, the context of a question, the sentence to "
+        "compare with, the word to tag, the beginning of the answer",
     )
     parser.add_argument("--prompt", metavar="TEXT", help="a language model's prompt, or - for standard input")
     parser.add_argument(
-        "--chat", action="store_true", help="the prompt is a user's message: put it as the model's chat"
+        "--chat", action="store_true", help="apply the model's chat template to the prompt, as a user's message"
     )
     parser.add_argument(
         "--image", type=Path, metavar="PATH", help="an image; the bundled model reads digits, white on black"
     )
     parser.add_argument("--audio", type=Path, metavar="PATH", help="speech, as a WAV file")
-    parser.add_argument("--smiles", help="a molecule, as CCO")
+    parser.add_argument("--smiles", help="a molecule, such as CCO")
     parser.add_argument(
         "--digit",
         metavar="N",
-        help="a digit: 0 to 9, an image of MNIST as test:12, or a file; a graph, or to a model of images an image",
+        help="a digit: 0 to 9, an image of MNIST such as test:12, or a file; read as a graph or, by models of images, "
+        "as an image",
     )
     parser.add_argument(
         "--target", help="a label, a class index, a word, or a contrast 'a - b' (default: the prediction)"
     )
-    parser.add_argument("--contrast", metavar="OTHER", help="explain the target, or the prediction, rather than this")
+    parser.add_argument("--contrast", metavar="OTHER", help="explain the target, or the prediction, minus this one")
 
 
 def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
-    """Return what is to be explained, and the model for it. The texts of a file are read later, by `lines_of`."""
-    ways = {"text": given.text, "--file": file, **{way.option: getattr(given, name) for name, way in WAYS.items()}}
-    chosen = [name for name, value in ways.items() if value is not None]
+    """Return the inputs and the name of the model. The texts of `file` are not read here, but by `lines_of`."""
+    others = {option.flag: getattr(given, name) for name, option in INPUT_OPTIONS.items()}
+    options = {"text": given.text, "--file": file, **others}
+    chosen = [name for name, value in options.items() if value is not None]
     if len(chosen) != 1:
-        said = f", not {' and '.join(chosen)}" if chosen else ""
-        options = " or ".join(way.option for way in WAYS.values())
-        raise Error(f"Give a text, - for standard input, --file PATH, {options}: one of them{said}.")
+        known = " or ".join(option.flag for option in INPUT_OPTIONS.values())
+        received = f", not {' and '.join(chosen)}" if chosen else ""
+        raise Error(f"Give one input: a text, - for standard input, --file PATH, {known}{received}.")
     if given.second is not None and given.text is None:
-        raise Error(f"--with {given.second!r} belongs to a text: give that too.")
+        raise Error(f"--with {given.second!r} needs a text as the first part of the input: give one.")
     if given.chat and given.prompt is None:
-        raise Error("--chat puts a --prompt as a chat: give that too.")
-    name = next((name for name in WAYS if getattr(given, name) is not None), None)
+        raise Error("--chat needs a prompt: give one with --prompt.")
+    name = next((name for name in INPUT_OPTIONS if getattr(given, name) is not None), None)
     if name is None:
         texts: list[Any] = [read_text(given.text)] if file is None else []
         inputs = texts if given.second is None else [(texts[0], given.second)]
         return inputs, given.model or BUNDLED
-    way = WAYS[name]
-    model = given.model or way.bundled
+    option = INPUT_OPTIONS[name]
+    model = given.model or option.bundled
     if model is None:
-        raise Error(f"{way.option} needs a model that reads {way.reads}: name one with --model.")
+        raise Error(f"{option.flag} needs a model that takes {option.reads}: give one with --model.")
     return [_input(name, getattr(given, name), given.chat)], model
 
 
@@ -103,31 +108,31 @@ def _input(name: str, value: Any, chat: bool) -> Any:
     return value if isinstance(value, str) else str(value)
 
 
-def as_read(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[Any]:
-    """Return inputs as the task takes them: a digit is a graph to some, an image to others.
+def prepared(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[Any]:
+    """Convert inputs to what the task accepts: a digit becomes a graph or an image.
 
-    Raise if a model was given what it does not read: it would take a molecule's SMILES for a sentence.
+    Raises an error if an option does not match the task: a text model would accept a molecule's SMILES as a sentence.
     """
     from .. import tasks
     from ..tasks import Causal, Image, Seq2Seq
 
-    for name, way in WAYS.items():
+    for name, option in INPUT_OPTIONS.items():
         value = getattr(given, name, None)
-        if value is None or isinstance(task, tuple(getattr(tasks, one) for one in way.tasks)):
+        if value is None or isinstance(task, tuple(getattr(tasks, class_name) for class_name in option.tasks)):
             continue
-        bundled = f"Leave out --model for the bundled {way.bundled!r}, or name" if way.bundled else "Name"
+        bundled = f"leave out --model for the bundled {option.bundled!r}, or give" if option.bundled else "give"
         raise Error(
-            f"{way.option} {str(value)!r:.60}: {task.name} reads {task.noun}s. {bundled} a model of {way.reads}."
+            f"{option.flag} {str(value)!r:.60}: {task.name} takes {task.noun}s; {bundled} a model of {option.reads}."
         )
     if given.second is not None and not task.is_one((given.text, given.second)):
-        raise Error(f"--with {given.second!r}: {task.name} takes a {task.noun} by itself: leave it out.")
-    writes = isinstance(task, (Causal, Seq2Seq))
-    for option, value in (("--generate", given.generate), ("--continuation", given.continuation)):
-        if value is not None and not writes:
-            raise Error(f"{option} {value!r}: {task.name} writes nothing. Name a language model.")
+        raise Error(f"--with {given.second!r}: the input of {task.name} is a {task.noun} alone: leave it out.")
+    generates = isinstance(task, (Causal, Seq2Seq))
+    for flag, value in (("--generate", given.generate), ("--continuation", given.continuation)):
+        if value is not None and not generates:
+            raise Error(f"{flag} {value!r}: {task.name} does not generate text; give a language model.")
     if isinstance(task, Image):
         refuse("an image", given, *(name for name in ("truncate", "words", "hide_special") if name in given))
-    return inputs if given.digit is None else [_digit(task, one) for one in inputs]
+    return inputs if given.digit is None else [_digit(task, digit) for digit in inputs]
 
 
 def _digit(task: Task, given: str) -> Any:
@@ -137,12 +142,12 @@ def _digit(task: Task, given: str) -> Any:
 
     if isinstance(task, Graph):
         return digit_graph(given)
-    one = read_digit(given)
-    return named(one.image, one.name)
+    digit = read_digit(given)
+    return named(digit.image, digit.name)
 
 
 def target_of(target: str | None, task: Task) -> str | int | None:
-    """Return a target as the task takes it: a number is a class, but for models whose classes are words."""
+    """Convert --target: a number is a class index, except for tasks whose targets are words."""
     from ..tasks import Blanks, Question
     from ..tasks.writer import Writer
 
@@ -151,8 +156,8 @@ def target_of(target: str | None, task: Task) -> str | int | None:
     return int(target) if target is not None and is_number and not is_word else target
 
 
-def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
-    """Return what is explained of an input; a contrast without a target is one with what is predicted."""
+def target_for(task: Task, item: Any, given: argparse.Namespace) -> Any:
+    """Return the target for one input; --contrast without --target is a contrast with the predicted class."""
     if given.contrast is None:
         return target_of(given.target, task)
     if given.target is not None:
@@ -162,17 +167,17 @@ def aimed(task: Task, one: Any, given: argparse.Namespace) -> Any:
     from ..tasks import Blanks
     from ..tasks.writer import Writer
 
-    encoded = task.encode(one, truncate=given.truncate)
-    task.aim(None, encoded)  # refuses outputs of which none is predicted
+    encoded = task.encode(item, truncate=given.truncate)
+    task.aim(None, encoded)  # raises an error if the task has no predicted class, as for several regression outputs
     with torch.no_grad():
         index = int(task.model(**task.batch([encoded])).logits[0].argmax())
-    if isinstance(task, (Writer, Blanks)):  # a token's text may be that of another one too
+    if isinstance(task, (Writer, Blanks)):  # several tokens may have the same text
         return index, task.aim(given.contrast, encoded)
     return f"{task.titled(None, index, encoded)} - {given.contrast}"
 
 
 def lines_of(path: Path, given: str) -> Iterator[str]:
-    """Yield the texts of a UTF-8 file, one a line, as they are read; empty lines are left out."""
+    """Yield the lines of a UTF-8 file lazily, without empty ones; `given` is the option, for error messages."""
     check_readable(path, given, limit=LARGEST_STREAM)
     number = 0
     try:
@@ -188,13 +193,13 @@ def lines_of(path: Path, given: str) -> Iterator[str]:
 
 
 def read_text(text: str) -> str:
-    """Return a text, or what standard input holds for -."""
+    """Return a text, or the content of standard input for "-"."""
     if text != "-":
         return text
     try:
         content = sys.stdin.buffer.read(LARGEST_INPUT + 1)
         if len(content) > LARGEST_INPUT:
-            raise Error(f"Standard input holds more than {LARGEST_INPUT / MEBIBYTE:.0f} MiB: give a shorter text.")
+            raise Error(f"Standard input has more than {LARGEST_INPUT / MEBIBYTE:.0f} MiB: give a shorter text.")
         return content.decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise Error(f"Standard input is not UTF-8 (byte {error.start}).") from None

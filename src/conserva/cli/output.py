@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, everything else on standard error, all of it safe to display."""
+"""Printing: results to standard output, messages to standard error, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .._util.text import printable, to_json
 Item = TypeVar("Item")
 
 
-def say(text: str) -> None:
-    """Print a line on standard error."""
-    sys.stderr.write(f"{printable(text)}\n")  # at once: `print` writes the line feed apart, and may be interrupted
+def print_message(text: str) -> None:
+    """Print a line to standard error."""
+    sys.stderr.write(f"{printable(text)}\n")  # in one write: `print` writes the line feed separately
 
 
-def say_written(*paths: str | Path) -> None:
-    """Say which files were written."""
+def report_written(*paths: str | Path) -> None:
+    """Print the paths of written files to standard error."""
     for path in paths:
-        say(f"wrote {path}")
+        print_message(f"wrote {path}")
 
 
-def put_json(value: Any) -> None:
-    """Print JSON on standard output; where its encoding lacks characters, they stand as JSON's own escapes."""
+def print_json(value: Any) -> None:
+    """Print JSON to standard output; characters that its encoding lacks are escaped."""
     print(as_json(value))
 
 
-def put_json_list(values: Iterable[Item], as_item: Callable[[Item], Any]) -> Iterator[Item]:
-    """Print a JSON list on standard output, item by item, and yield each value once it is printed."""
+def print_json_list(values: Iterable[Item], as_item: Callable[[Item], Any]) -> Iterator[Item]:
+    """Print a JSON list to standard output item by item, and yield each value after it is printed."""
     separator = "["
     for value in values:
         sys.stdout.write(f"{separator}\n{as_json(as_item(value))}")
@@ -39,7 +39,7 @@ def put_json_list(values: Iterable[Item], as_item: Callable[[Item], Any]) -> Ite
 
 
 def as_json(value: Any) -> str:
-    """Return JSON that standard output can show."""
+    """Return JSON in the encoding of standard output."""
     text = to_json(value)
     try:
         text.encode(sys.stdout.encoding or "utf-8")

@@ -1,4 +1,4 @@
-"""The constants that join a computation, such as biases and position embeddings, and the relevance that each gets."""
+"""The constants that enter a computation, such as biases and position embeddings, and their relevance."""
 
 from __future__ import annotations
 
@@ -14,50 +14,59 @@ from .ledger import ENTRIES, Ledger
 from .operations.tensors import in_float32
 
 MANY = 8
-"""From how many places on a gradient is summed over them first: of fewer, the sums would take the memory of all."""
+"""With at least this many positions, gradients are summed over them before they are multiplied by the constant. With
+fewer, storing the sums would take about as much memory as the gradients themselves."""
 
 
-class Unbatchable(Exception):  # noqa: N818 - not an error: the caller goes on with one sample at a time
-    """Shapes do not tell which rows belong to which sample: the samples must be explained one at a time."""
+class Unbatchable(Exception):  # noqa: N818 - not an error: the caller continues with one sample at a time
+    """The rows of a tensor cannot be assigned to samples by its shape; the samples must be explained one at a time."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One constant that one tensor contains, and the relevance it got."""
+    """A constant that one tensor contains as a summand or as a part, and its relevance."""
 
     constant: Tensor | float
     parameter: nn.Parameter | None
+    """The parameter that the constant was made from, if it is one."""
     module: nn.Module | None
+    """The module that was running when the constant entered, unless the parameter has a known owner."""
     joined: bool
+    """Whether the constant is a part of the tensor, as by `torch.cat`, rather than added to it."""
     where: Tensor | None
+    """A mask of the elements that contain the constant; None for all."""
     axis: int | Unbatchable | None
+    """The axis of the tensor that holds the samples, as returned by `Books.sample_axis`."""
     samples: int
     shape: torch.Size
     number: int
-    """Which of its node's outputs the tensor is."""
+    """The index of the tensor among the outputs of its autograd node."""
     relevance: Tensor | None = None
+    """One number per sample; None before the backward pass."""
     sums: Tensor | None = None
-    """Samples x width: the gradient summed over all places, where the constant is the same at each: still unweighed."""
+    """Samples x width: for a constant that is the same at every position, the gradient summed over all positions and
+    not yet multiplied by the constant."""
     cancelled: bool = False
+    """Whether the constant is excluded from the ledger."""
     of_layer: bool = False
     """Whether it is the bias of a linear layer."""
 
     def collect(self, grads: Sequence[Tensor | None]) -> None:
-        """Weigh the constant by the gradient that reaches it: R_b = b * dF/db, for each sample."""
+        """Add the relevance of the constant for the gradients of its node: R_b = b * dF/db, per sample."""
         grad = grads[self.number]
         if grad is None or self.cancelled:
             return
         if isinstance(self.axis, Unbatchable):
             raise self.axis
-        with torch._C.DisableTorchFunction():  # the context, which waits for checkpoints, has nothing to read here
+        with torch._C.DisableTorchFunction():  # the rules stay active for recomputed activations, but not for this
             if grad.shape != self.shape:
                 grad = grad.reshape(self.shape)
-            last = self.shape[-1:]  # a constant of another shape is one number for all of them
-            vector = self.where is None and isinstance(self.constant, Tensor) and self.constant.shape == last
-            places = self.shape.numel() // (self.samples * self.shape[-1]) if vector and not self.axis else 0
-            if places >= MANY:  # as at every linear layer and norm
+            width = self.shape[-1:]
+            vector = self.where is None and isinstance(self.constant, Tensor) and self.constant.shape == width
+            positions = self.shape.numel() // (self.samples * self.shape[-1]) if vector and not self.axis else 0
+            if positions >= MANY:  # the usual case: a bias of a linear layer or a norm
                 rows = grad.reshape(self.samples, -1, self.shape[-1])
-                # Summed in float32, which here takes no copy of the gradient in it.
+                # Accumulates in float32 without a float32 copy of the gradient.
                 sums = rows.sum(1, dtype=None if grad.dtype in (torch.float32, torch.float64) else torch.float32)
                 self.sums = sums if self.sums is None else self.sums + sums
                 return
@@ -65,13 +74,13 @@ class Entry:
             self.relevance = relevance if self.relevance is None else self.relevance + relevance
 
     def _weighed(self, grad: Tensor, vector: bool) -> Tensor:
-        """Return the relevance of each sample's part of a constant."""
+        """Return the constant times the gradient, summed per sample."""
         axis, constant = self.axis, self.constant
         if vector and axis != grad.dim() - 1:
             weighed = grad @ cast(Tensor, constant).to(grad.dtype)
         else:
             weighed = grad * constant
-            # A mask's -inf times the gradient 0 is 0, not nan.
+            # An attention mask's -inf times a gradient of 0 must be 0, not nan.
             keep = grad != 0 if self.where is None else (grad != 0) & self.where
             weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
         if axis:
@@ -79,7 +88,10 @@ class Entry:
         return weighed.reshape(self.samples, -1).sum(1)
 
     def is_bias(self, name: str) -> bool:
-        """Tell whether the constant is the same at every place: a number, a vector, or called a bias by its model."""
+        """Return whether the constant is the same at every position: a scalar, a vector, or a parameter named bias.
+
+        `name` is the name of the parameter in its module.
+        """
         if self.joined:
             return False
         if self.parameter is not None:
@@ -88,20 +100,30 @@ class Entry:
 
 
 class Books:
-    """The constants that join the computation, each with the place where it joins."""
+    """All constants that enter a forward pass, each with the autograd node where it enters.
+
+    Parameters
+    ----------
+    samples
+        The batch size.
+    batch_dim
+        The axis of the model's inputs that holds the samples.
+    owned
+        The ids of parameters that are attributed to the module that owns them, not to the one that uses them.
+    """
 
     def __init__(self, samples: int, batch_dim: int, owned: Container[int] = ()) -> None:
         self.samples, self.batch_dim = samples, batch_dim
-        self._owned = owned  # ids of parameters whose module is known, whichever module uses them
+        self._owned = owned
         self.samples_moved = batch_dim != 0
         self.rows_shuffled = False
-        self.in_doubt = samples > 1 and batch_dim != 0  # whether where the samples lie has to be checked
+        self.in_doubt = samples > 1 and batch_dim != 0  # whether the axis of the samples has to be verified
         self.entries: list[Entry] = []
-        self.nodes: list[Any] = []  # where in the graph each entry stands; kept here, for an entry hangs on its node
+        self.nodes: list[Any] = []  # the autograd node of each entry; an entry itself must not hold it: its hook does
 
     @property
     def follows_rows(self) -> bool:
-        """Whether there are several samples, which so far surely lie one after the other."""
+        """Whether there are several samples, and they are known to be contiguous blocks of rows."""
         return self.samples > 1 and not self.in_doubt
 
     def book(
@@ -115,7 +137,23 @@ class Books:
         joined: bool,
         of_layer: bool = False,
     ) -> None:
-        """Book `constant * factor` as part of `out`."""
+        """Record that `out` contains `constant * factor`.
+
+        Parameters
+        ----------
+        out
+            The tensor. Its gradient gives the relevance of the constant.
+        parameter
+            The parameter that the constant was made from, if it is one.
+        where
+            A mask of the elements of `out` that contain the constant; None for all.
+        joined
+            Whether the constant is a part of `out`, as by `torch.cat`, rather than added to it.
+        of_layer
+            Whether it is the bias of a linear layer.
+        constant, factor
+            The constant is their product.
+        """
         if not isinstance(constant, Tensor):
             constant = float(constant) * factor
             if constant == 0:
@@ -125,18 +163,18 @@ class Books:
         elif factor != 1:
             constant = constant * factor
         axis, module = self.sample_axis(out), None if id(parameter) in self._owned else calling_module(READING)
-        place = _base(out)
-        entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape, place.output_nr)
+        base = _base(out)
+        entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
         entry.of_layer = of_layer
-        node: Any = place.grad_fn
+        node: Any = base.grad_fn
         self.entries.append(entry)
         self.nodes.append(node)
-        node.register_prehook(entry.collect)  # which takes half the time of a hook on the tensor
+        node.register_prehook(entry.collect)  # twice as fast as a hook on the tensor
 
     def sample_axis(self, out: Tensor) -> int | Unbatchable | None:
-        """Return the axis along which `out` holds the samples, or None if they lie one after the other in rows.
+        """Return the axis of `out` that holds the samples, or None if they are contiguous blocks of rows.
 
-        Where that cannot be told, nothing is lost before relevance really arrives there: it is raised then.
+        If the shape is ambiguous, an `Unbatchable` is returned, which is raised only if relevance arrives at `out`.
         """
         if self.samples == 1:
             return None
@@ -151,80 +189,95 @@ class Books:
         return Unbatchable()
 
     def cancel(self, nodes: Collection[Any], *, layers: bool = True) -> None:
-        """Take constants that join at these nodes of the graph off the books, with or without biases of layers."""
+        """Exclude the constants that enter at these autograd nodes from the ledger.
+
+        With `layers=False` the biases of linear layers remain.
+        """
         for node, entry in zip(self.nodes, self.entries, strict=True):
             entry.cancelled = entry.cancelled or (node in nodes and (layers or not entry.of_layer))
 
     def cancel_inside(self, x: Tensor) -> None:
-        """Take constants that `x` contains off the books: what is explained there holds them already."""
+        """Exclude the constants that `x` contains from the ledger: the relevance of `x` includes theirs."""
         self.cancel({_base(x).grad_fn, x.grad_fn})
 
     def clear(self) -> None:
-        """Forget what was collected."""
+        """Discard the collected relevance and keep the entries."""
         for entry in self.entries:
             entry.relevance = entry.sums = None
 
     def weigh(self) -> None:
-        """Weigh the vectors that are still to be, so that every entry has its relevance.
+        """Multiply the summed gradients by their constants, so that every entry has its relevance.
 
-        Those of one width together: a few calls for all of a model's.
+        Entries of the same shape are stacked: a few kernel launches for the whole model.
         """
-        alike: dict[object, list[Entry]] = {}
+        by_shape: dict[object, list[Entry]] = {}
         for entry in self.entries:
             if entry.sums is not None:
-                alike.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)
-        for entries in alike.values():
+                by_shape.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)
+        for entries in by_shape.values():
             sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
             constants = torch.stack([cast(Tensor, entry.constant) for entry in entries]).to(sums)
             for entry in entries:
                 entry.sums = None
-            for entry, found in zip(entries, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
-                entry.relevance = found if entry.relevance is None else entry.relevance + found
+            for entry, share in zip(entries, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
+                entry.relevance = share if entry.relevance is None else entry.relevance + share
 
     def close(
         self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float
     ) -> tuple[Ledger[Tensor], dict[str, Tensor]]:
-        """Sum up what was collected since the last call, divided by the gradient's scale, and start afresh.
+        """Return the ledger for the relevance collected since the last call, which is then discarded.
 
-        Returns the ledger, and what the constants of each module got.
+        Parameters
+        ----------
+        modules
+            The model's modules by name.
+        output, inputs
+            The explained output and the relevance of the inputs, one number per sample.
+        scale
+            The factor by which the gradient was scaled, which is divided out.
+
+        Returns
+        -------
+        tuple
+            The ledger, and the relevance of the constants of each module, by its name.
         """
         self.weigh()
         names = {id(module): name for name, module in modules.items()}
         owners = owners_of(modules)
-        met = [
+        reached = [
             (entry, *owners.get(id(entry.parameter), (names.get(id(entry.module), ""), "")))
             for entry in self.entries
             if entry.relevance is not None
         ]
-        if not met:
+        if not reached:
             return Ledger.of(output, inputs, torch.zeros_like(output), torch.zeros_like(output)), {}
-        # All entries side by side, so that few calls sum them up: first those of biases, then those of positions.
-        kinds = [entry.is_bias(parameter) for entry, _, parameter in met]
-        order = sorted(range(len(met)), key=lambda i: not kinds[i])
-        rows = torch.stack([cast(Tensor, met[i][0].relevance).to(output) for i in order]) / scale
+        # All entries are stacked, biases first and then positions, so that few kernel launches sum them up.
+        biases = [entry.is_bias(parameter) for entry, _, parameter in reached]
+        order = sorted(range(len(reached)), key=lambda i: not biases[i])
+        rows = torch.stack([cast(Tensor, reached[i][0].relevance).to(output) for i in order]) / scale
         self.clear()
-        shares: dict[str, Tensor] = {owner: output for _, owner, _ in met}  # in the order of the forward pass
-        for owner, its in _grouped([met[i][1] for i in order], rows.unbind()).items():
-            shares[owner] = its[0] if len(its) == 1 else torch.stack(its).sum(0)
-        return Ledger.of(output, inputs, rows[sum(kinds) :].sum(0), rows[: sum(kinds)].sum(0)), shares
+        shares: dict[str, Tensor] = {owner: output for _, owner, _ in reached}  # in the order of the forward pass
+        for owner, group in _grouped([reached[i][1] for i in order], rows.unbind()).items():
+            shares[owner] = group[0] if len(group) == 1 else torch.stack(group).sum(0)
+        return Ledger.of(output, inputs, rows[sum(biases) :].sum(0), rows[: sum(biases)].sum(0)), shares
 
 
 def joined_ledgers(parts: Sequence[Ledger[Tensor]]) -> Ledger[Tensor]:
-    """Join the ledgers of samples that were explained one at a time."""
+    """Concatenate ledgers along the batch dimension."""
     return Ledger(*(torch.cat([getattr(part, name) for part in parts]) for name in ENTRIES))
 
 
 def powers_of_two(samples: int, like: Tensor) -> Tensor:
-    """Return a factor for each sample that rounds nothing; samples side by side have different ones."""
+    """Return a power of two for each sample, a scaling without rounding; adjacent samples have different ones."""
     numbers = torch.arange(samples, device=like.device)
     return torch.exp2(-((numbers + numbers // 4) % 4).to(like))
 
 
 def owners_of(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:
-    """Return for the id of each parameter the module that owns it, and its name there."""
+    """Map the id of each parameter to the name of the module that owns it, and the parameter's name in that module."""
     return {
         id(parameter): (name, own)
-        for name, module in reversed(list(modules.items()))  # of tied parameters the first owner counts
+        for name, module in reversed(list(modules.items()))  # for tied parameters the first owner wins
         for own, parameter in module._parameters.items()
         if parameter is not None
     }
@@ -238,9 +291,9 @@ def _grouped(owners: Sequence[str], rows: Sequence[Tensor]) -> dict[str, list[Te
 
 
 def _base(x: Tensor) -> Tensor:
-    """Return the tensor that `x` is another shape of, as what a linear layer returns is.
+    """Return the base of `x` if `x` is a reshaped view of all of it, as the output of a linear layer is; else `x`.
 
-    A later call in place on a view leads the gradient past it, straight to the base.
+    After an in-place operation on a view, the gradient bypasses the view's node and goes to the base.
     """
     base = x._base
     whole = base is not None and base.numel() == x.numel() and base.is_contiguous() and x.is_contiguous()

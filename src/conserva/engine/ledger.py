@@ -1,6 +1,6 @@
-"""The ledger: how an output splits among inputs, positions and biases, and what is left over.
+"""The ledger: an output as the sum of the relevance of inputs, positions and biases, and a gap.
 
-This module imports no torch: saved results hold ledgers, too, and are read without it.
+This module does not import torch, so that saved results with ledgers can be loaded without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Number = TypeVar("Number")
 class Ledger(Generic[Number]):
     """The entries whose sum is an output: `inputs + positions + biases + gap`.
 
-    They are numbers for one output, as in an Explanation, or tensors with a number for each sample, as in a Relevance.
+    The entries are floats for a single output, as in an Explanation, or tensors with one number per sample, as in a
+    Relevance.
 
     Examples
     --------
@@ -28,31 +29,32 @@ class Ledger(Generic[Number]):
     """
 
     inputs: Number
-    """What the explained inputs get."""
+    """The relevance of the explained inputs."""
     positions: Number
-    """What the model adds at each position, whatever the input: position and segment embeddings, class tokens."""
+    """The relevance of constants that depend on the position: position and segment embeddings, class tokens."""
     biases: Number
-    """What the model adds at every position alike."""
+    """The relevance of constants that are the same at every position."""
     gap: Number
-    """What no other entry accounts for: rounding under `exact`, what the rules lose or count twice under others."""
+    """The output minus all other entries: rounding errors under `exact`; under other rule sets also relevance that the
+    rules lose or count twice."""
 
     @classmethod
     def of(cls, output: Any, inputs: Any, positions: Any, biases: Any) -> Ledger[Any]:
-        """Return the ledger of an output; the gap is what the other entries leave of it."""
+        """Return the ledger of an output, with the gap computed from the other entries."""
         return Ledger(inputs, positions, biases, output - inputs - positions - biases)
 
     @property
     def output(self) -> Number:
         """The sum of the entries: the output, up to rounding."""
         entries: Any = (self.inputs, self.positions, self.biases, self.gap)
-        found: Number = sum(entries)
-        return found
+        total: Number = sum(entries)
+        return total
 
     def per_sample(self: Ledger[Tensor], output: Tensor) -> list[Ledger[float]]:
-        """Return the ledger of each sample's output, whose gap is taken in double precision."""
-        columns = [one.tolist() for one in (output, self.inputs, self.positions, self.biases)]
+        """Return one ledger of floats per sample, with the gap computed in double precision."""
+        columns = [column.tolist() for column in (output, self.inputs, self.positions, self.biases)]
         return [Ledger.of(*row) for row in zip(*columns, strict=True)]
 
 
-ENTRIES = tuple(one.name for one in fields(Ledger))
+ENTRIES = tuple(field.name for field in fields(Ledger))
 """The names of the entries."""

@@ -1,4 +1,4 @@
-"""Forward under rules, one gradient, and R = x * dF/dx."""
+"""`conserva.relevance`: a forward pass under the rules, one backward pass, and R = x * dF/dx."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .untouched import untouched
 
 Compute: TypeAlias = Callable[[Inputs], list[Relevance]]
 Replay: TypeAlias = Callable[[Inputs, Sequence[Any], Compute], list[Relevance]]
-"""Returns what a computation makes of a call's inputs, without computing it where the same was recorded before.
+"""Runs a computation on inputs, or replays it if it was captured before.
 
-Its second argument distinguishes one way to explain from another: target, rules, and all other options.
+The second argument is a cache key: the target, the rules, and all other options.
 """
 
 
@@ -71,45 +71,47 @@ def relevance(
     trusted: Collection[str] = (),
     checkpoint: str = AUTO,
 ) -> Relevance | list[Relevance]:
-    """Split a model's output among its inputs.
+    """Distribute a model's output over its inputs.
 
     Parameters
     ----------
     model
-        Any PyTorch Transformer, in evaluation mode. It is not changed.
+        Any PyTorch Transformer, in evaluation mode. It is not modified.
     inputs
-        What it is called with: a tokenizer's output or another mapping, a tensor, or a tuple of arguments. Numbers are
-        explained unless their name ends in "mask" or "labels". Of ids, the first argument without a name is, and by
-        name those that end in "input_ids" or are the model's main input. All other integers are where the model looks
-        them up: a Hugging Face model in a table of words, as T5 does with `labels`, others in any table; but not if
-        their name ends in "mask", "position_ids", "positions", "type_ids", "segments", "lengths" or the like.
-        Relevance has the shape of the input, with one axis more in `values`, however the model moves its ids before it
-        looks them up; where it makes other numbers of them, as by sorting, that is refused.
+        The model's arguments: a tokenizer's output or another mapping, a tensor, or a tuple of positional arguments.
+        Floating-point tensors are explained unless their name ends in "mask" or "labels". Integer tensors are explained
+        if they are the first positional argument, their name ends in "input_ids", or they are the model's
+        `main_input_name`. Other integer tensors are explained if the model uses them as indices of an embedding table
+        (for Hugging Face models the word embeddings, as T5 does with `labels`), unless their name ends in "mask",
+        "position_ids", "positions", "type_ids", "segments", "lengths" or similar. Relevance has the shape of the input,
+        with one more dimension in `values`, even if the model rearranges its ids before the lookup. A model that
+        computes other ids from them, for example by sorting, raises an error.
     target
         What to explain: a class index, a label, a contrast "a - b", an index tuple into a sample's output, a function
-        of the output that returns a number for each sample, or None for the highest score. A list has one a sample.
+        of the output that returns one number per sample, or None for the highest score. A list gives one per sample.
     targets
-        Several targets of the same inputs, from one forward pass; a list of results comes back.
+        Several targets for the same inputs, explained from one forward pass. The result is then a list.
     rules
-        A rule set's name, or what `conserva.rules(...)` returned.
+        The name of a rule set, or the result of `conserva.rules(...)`.
     at
-        Where relevance is read: "inputs" (word embeddings, pixels, ...), "embeddings" (the output of a Hugging Face
-        model's embedding block, the choice of Ali et al. 2022), or names of modules, with wildcards, at once.
+        Where to read relevance: "inputs" (word embeddings, pixels, ...), "embeddings" (the output of a Hugging Face
+        model's embedding block, as in Ali et al. 2022), or the names of modules, with wildcards. A list reads at
+        several.
     ledger
-        Whether to keep the books.
+        Whether to compute the ledger.
     batch_dim
-        The axis of the inputs that holds the samples.
+        The batch dimension of the inputs.
     trusted
-        Names of foreign autograd functions that are linear in their input, such as those of quantised layers.
+        Names of custom autograd functions that are linear in their input, such as those of quantised layers.
     checkpoint
-        How what the gradient needs is kept: "whole" on the device; "recompute", where activations are made anew from
-        what is smaller; "offload", where the rest goes to the host's memory; or "auto": whole while there is room, then
-        leaner, and leaner still if memory runs out. The result is the same and says in `plan` what was done.
+        How activations are stored for the backward pass: "whole", all on the device; "recompute", activations are
+        recomputed from smaller tensors; "offload", in addition the rest is moved to host memory; "auto", all on the
+        device while memory lasts, with the others as fallbacks. The result is the same; its `plan` says what was used.
 
     Returns
     -------
     Relevance or list of Relevance
-        The relevance of every element of the inputs, and the ledger; a list of them for several `targets`.
+        The relevance of every element of the inputs, and the ledger. A list if `targets` is given.
 
     Examples
     --------
@@ -137,20 +139,20 @@ def explained(
     checkpoint: str,
     replay: Replay | None,
 ) -> Relevance | list[Relevance]:
-    """Do what `relevance` does, by `replay` where it is given."""
+    """Implement `relevance`. If `replay` is given, it runs the computation."""
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is not a torch.nn.Module.")
     modules = module_tree.modules_of(model)
     module_tree.refuse_opaque_modules(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
-    wanted = [plain(one) for one in ([target] if targets is None else targets)]
+    wanted = [plain(each) for each in ([target] if targets is None else targets)]
     if not wanted:
-        raise Error("targets=[] asks for nothing: give at least one target.")
-    places = [at] if isinstance(at, str) else list(at)
+        raise Error("targets=[] is empty: give at least one target.")
+    sites = [at] if isinstance(at, str) else list(at)
 
     def compute(given: Inputs) -> list[Relevance]:
         def run(plan: Plan | None) -> list[Relevance]:
-            return _explain(Pass(model, modules, rule_set, places, ledger, trusted, plan), given, wanted)
+            return _explain(Pass(model, modules, rule_set, sites, ledger, trusted, plan), given, wanted)
 
         return within_memory(checkpoint, device_of(model, given), run)
 
@@ -158,17 +160,17 @@ def explained(
         if replay is None:
             results = compute(call)
         else:
-            how = (wanted, list(rule_set.to_dict().values()), places, ledger, sorted(trusted), checkpoint)
-            results = replay(call, how, compute)
+            key = (wanted, list(rule_set.to_dict().values()), sites, ledger, sorted(trusted), checkpoint)
+            results = replay(call, key, compute)
     return results[0] if targets is None else results
 
 
 def _explain(explain: Pass, call: Inputs, wanted: list[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
-    """Explain all samples at once, or one at a time where the books cannot tell them apart."""
+    """Explain all samples in one batch, or one at a time if their constants cannot be separated by sample."""
     try:
         return explain(call, wanted)
     except Unbatchable:
         pass
     samples = range(call.samples())
-    singles = [explain(call.sample(i), [of_sample(one, i) for one in wanted]) for i in samples]
+    singles = [explain(call.sample(i), [of_sample(target, i) for target in wanted]) for i in samples]
     return [Relevance.side_by_side([single[k] for single in singles], call.batch_dim) for k in range(len(wanted))]

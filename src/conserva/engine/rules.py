@@ -1,7 +1,8 @@
-"""The rules, and the named rule sets made of them.
+"""The propagation rules, and the named rule sets.
 
-A rule says how one kind of operation is read. What the engine must know of a rule is an attribute of it, so that a new
-rule is one entry of `RULES`. A new rule set is one entry of `RULE_SETS`; every rule set is a method, too.
+A rule defines how relevance is propagated through one kind of operation: "the rule reads the operation". The engine
+knows a rule by its attributes alone, so that a new rule is one entry of `RULES`. A new rule set is one entry of
+`RULE_SETS`; every rule set is also a method.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from ..errors import Error
 
 @dataclass(frozen=True)
 class Rule:
-    """How one kind of operation is read."""
+    """How relevance is propagated through one kind of operation."""
 
     name: str
     meaning: str
     differentiates: bool = False
-    """The operation is left to autograd."""
+    """The operation is differentiated by autograd as usual."""
     freezes: bool = False
-    """Its nonlinear factor is a constant: attention probabilities, a norm's scale, an activation's ratio act(x) / x."""
+    """The nonlinear factor is detached: attention probabilities, a norm's scale, an activation's ratio act(x) / x."""
     follows: bool = False
     """Elementwise functions are followed over several calls, so that `x * sigmoid(x)` is read as one activation."""
     shares: bool = False
     """Each factor of a product gets half of the relevance."""
     freezes_gate: bool = False
-    """A factor that is the output of an activation is a constant; without one, each factor gets half."""
+    """A factor that is the output of an activation is detached; without one, each factor gets half."""
     refuses: bool = False
-    """The operation is refused."""
+    """The operation raises an error."""
     conserves: bool = False
-    """As much relevance leaves the operation as enters it, but for what constants take."""
+    """The relevance of the operation's inputs and constants sums to the relevance of its output."""
 
 
 _ALL: Mapping[str, tuple[Rule, ...]] = {
@@ -63,13 +64,13 @@ _ALL: Mapping[str, tuple[Rule, ...]] = {
     "product": (
         Rule(
             "gradient",
-            "differentiated: both factors get the whole relevance, which counts it twice",
+            "differentiated: each factor gets the whole relevance, so that it is counted twice",
             differentiates=True,
         ),
         Rule("half", "each factor gets half", shares=True, conserves=True),
         Rule(
             "freeze-gate",
-            "a factor that is the output of an activation is a constant; without one, each gets half",
+            "a factor that is the output of an activation is a constant; without one, each factor gets half",
             freezes_gate=True,
             conserves=True,
         ),
@@ -77,27 +78,27 @@ _ALL: Mapping[str, tuple[Rule, ...]] = {
     "bilinear": (
         Rule(
             "refuse",
-            "a matrix product of two live tensors that belongs to no recognised attention is refused",
+            "a matrix product of two live tensors outside of recognised attention is refused",
             refuses=True,
             conserves=True,
         ),
-        Rule("half", "each factor gets half, in attention that is not recognised too", shares=True, conserves=True),
-        Rule("gradient", "differentiated, in attention that is not recognised too", differentiates=True),
+        Rule("half", "each factor gets half, also in unrecognised attention", shares=True, conserves=True),
+        Rule("gradient", "differentiated, also in unrecognised attention", differentiates=True),
     ),
     "linear": (
         Rule("zero", "the gradient, LRP-0", differentiates=True, conserves=True),
-        Rule("epsilon", "LRP-epsilon: outputs near 0 give less"),
-        Rule("gamma", "LRP-gamma: positive weights count 1 + gamma times, the output stays as it is"),
+        Rule("epsilon", "LRP-epsilon: outputs near 0 propagate less relevance"),
+        Rule("gamma", "LRP-gamma: positive weights count 1 + gamma times, the output is unchanged"),
     ),
 }
 
 RULES: Mapping[str, Mapping[str, Rule]] = {kind: {rule.name: rule for rule in rules} for kind, rules in _ALL.items()}
-"""Kind of operation -> name -> rule. `conserva.engine.operations` holds what each one does."""
+"""The rules by kind of operation and name. `conserva.engine.operations` implements them."""
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """One rule for each kind of operation, with the strengths of the rules for linear layers.
+    """One rule for each kind of operation, and the parameters of the rules for linear layers.
 
     Examples
     --------
@@ -121,36 +122,36 @@ class RuleSet:
         for strength in ("epsilon", "gamma"):
             value = getattr(self, strength)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-                raise Error(f"{strength}={value!r} must be a positive number: leave it out for LRP-0.")
+                raise Error(f"{strength}={value!r} must be a positive number; for LRP-0, leave it out.")
         if self.activation.follows and not self.norm.freezes:
-            # A norm written out as pow, mean, rsqrt begins like an activation: only a frozen scale tells them apart.
+            # A norm written as pow, mean and rsqrt begins like an activation, and is recognised only if it is frozen.
             raise Error(
-                f"activation={self.activation.name!r} with norm={self.norm.name!r} is ambiguous for norms written out "
-                "as several operations: add norm='freeze', or take activation='gradient'."
+                f"activation={self.activation.name!r} with norm={self.norm.name!r} is ambiguous for norms that are "
+                "written as several operations: add norm='freeze', or use activation='gradient'."
             )
 
     @property
     def closes(self) -> bool:
-        """Whether the ledger closes under these rules."""
+        """Whether the ledger closes under these rules, with a gap of rounding errors only."""
         return all(getattr(self, kind).conserves for kind in RULES)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the names of the rules by kind, and the strengths."""
+        """Return the name of the set, the names of the rules by kind, epsilon and gamma."""
         names = {kind: getattr(self, kind).name for kind in RULES}
         return {"name": self.name, **names, "epsilon": self.epsilon, "gamma": self.gamma}
 
 
 def _named(name: str, summary: str, **chosen: str) -> RuleSet:
-    """Return a rule set in which kinds without a rule are read as the plain gradient does."""
-    plain = {"bilinear": "refuse", "linear": "zero"}
-    names = {kind: chosen.get(kind, plain.get(kind, "gradient")) for kind in RULES}
+    """Return a rule set; kinds without a chosen rule have the one of Gradient x Input."""
+    defaults = {"bilinear": "refuse", "linear": "zero"}
+    names = {kind: chosen.get(kind, defaults.get(kind, "gradient")) for kind in RULES}
     rules: dict[str, Any] = {kind: RULES[kind][rule] for kind, rule in names.items()}
     return RuleSet(name, summary, **rules)
 
 
 RULE_SETS: Mapping[str, RuleSet] = {
-    one.name: one
-    for one in (
+    rules.name: rules
+    for rules in (
         _named("gi", "Gradient x Input: the plain gradient"),
         _named("ah", "LRP with attention heads read as linear (Ali et al. 2022)", attention="freeze"),
         _named("ln", "LRP with norms read as linear (Ali et al. 2022)", norm="freeze"),
@@ -174,18 +175,27 @@ RULE_SETS: Mapping[str, RuleSet] = {
         ),
     )
 }
-"""The named rule sets. Names are exact: `ah+ln` is Ali et al.'s (2022) rule and nothing more."""
+"""The named rule sets. A published name has the published rules only: `ah+ln` is that of Ali et al. (2022)."""
 
 
 DEFAULT = "exact"
-"""The rule set that is used where none is named."""
+"""The default rule set."""
 
 
 def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
-    """Return a named rule set, or one composed by the user: `rule_set("exact", product="freeze-gate")`."""
+    """Return a named rule set, or a modified one: `rule_set("exact", product="freeze-gate")`.
+
+    Parameters
+    ----------
+    base
+        A rule set or its name.
+    changes
+        The name of another rule for a kind of operation, epsilon, or gamma. Epsilon alone also selects the rule
+        linear="epsilon", and likewise gamma.
+    """
     if isinstance(base, str):
         if base not in RULE_SETS:
-            raise Error(f"rules={base!r} names no rule set: choose one of {', '.join(map(repr, RULE_SETS))}.")
+            raise Error(f"rules={base!r} is unknown: choose one of {', '.join(map(repr, RULE_SETS))}.")
         base = RULE_SETS[base]
     elif not isinstance(base, RuleSet):
         raise Error(f"rules={base!r} is neither the name of a rule set nor a RuleSet.")
@@ -194,18 +204,19 @@ def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
     known = {*RULES, "epsilon", "gamma"}
     if unknown := sorted(set(changes) - known):
         raise Error(
-            f"{unknown[0]}={changes[unknown[0]]!r} is not a part of a rule set: it has {', '.join(sorted(known))}."
+            f"unknown option {unknown[0]}={changes[unknown[0]]!r} of a rule set; its options: "
+            f"{', '.join(sorted(known))}."
         )
     strengths = {"epsilon", "gamma"} & set(changes)
     if "linear" not in changes and len(strengths) == 1:
-        changes["linear"] = strengths.pop()  # naming the strength means the rule
+        changes["linear"] = strengths.pop()  # epsilon=... or gamma=... selects the rule of that name
     spelled = ", ".join(f"{key}={value}" for key, value in sorted(changes.items()))
     chosen = {key: _rule(key, value) if key in RULES else value for key, value in changes.items()}
     return dataclasses.replace(base, name=f"{base.name} ({spelled})", **chosen)  # type: ignore[arg-type]
 
 
 def _rule(kind: str, name: str | float) -> Rule:
-    found = RULES[kind].get(name) if isinstance(name, str) else None
-    if found is None:
+    rule = RULES[kind].get(name) if isinstance(name, str) else None
+    if rule is None:
         raise Error(f"{kind}={name!r} is not a rule for {kind}: choose one of {', '.join(map(repr, RULES[kind]))}.")
-    return found
+    return rule

@@ -1,4 +1,4 @@
-"""From a task, data and methods to an evaluation."""
+"""`conserva.evaluate`: score and mask the samples, and summarise the curves of every method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .stream import Stream
 from .summary import summarise
 
 LINES = 3
-"""Which form the lines of a journal have: a run whose lines have another is not gone on with."""
+"""The version of the journal's line format: a run with another version is not resumed."""
 
 
 def evaluate(
@@ -49,49 +49,51 @@ def evaluate(
     tokens: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Measure how faithful methods are to a model, on the same samples.
+    """Measure how faithful methods are to a model by masking features, on the same samples for all methods.
 
     Parameters
     ----------
     task
-        What `conserva.load` returned, or `conserva.Text(model, tokenizer)`, or `conserva.Graph(model)`.
+        A task: the result of `conserva.load`, or an instance such as `conserva.Text(model, tokenizer)`.
     data
-        A file (.csv, .tsv, .jsonl, .json, .parquet) or dataset name, a list of texts, or of (text, label). Pairs of
-        texts are ((text, text), label), or ((text, text), None) without labels. For graphs a file with a column of
-        SMILES, a list of graphs, or of (graph, label).
+        A file (.csv, .tsv, .jsonl, .json, .parquet), a dataset name, or a list of texts or of (text, label). Pairs of
+        texts are ((text, text), label), or ((text, text), None) without labels. For graphs, a file with a column of
+        SMILES, or a list of graphs or of (graph, label).
     methods
-        Names as in `conserva.methods()`, options included, or rule sets of your own; None for all.
+        Names of `conserva.methods()`, optionally with options, or custom rule sets. None uses all methods.
     protocol
-        "default": special tokens stay, the predicted class is watched. "paper": as Ali et al. (2022) ran it, special
-        tokens go like others, the true class is watched. The virtual node of a graph stays under both.
+        "default": special tokens are never masked, and the predicted class is tracked. "paper": as in Ali et al.
+        (2022), special tokens are masked like others, and the true class is tracked. The virtual node of a graph is
+        never masked.
     watch
-        The class whose probability is watched, "predicted" or "true"; None for the protocol's.
+        The class whose probability is tracked, "predicted" or "true". None uses that of the protocol.
     mask
-        What stands for tokens that are taken away: "unk", "mask", "pad", or "drop" to hide them from attention. None
-        for the protocol's choice: the mask token (or "drop") by default, the unknown token in the paper. For nodes of a
-        graph "token" (or None), where nothing looks at them, "induced", where they are deleted, or "blank", where they
-        stay and say nothing. For patches of an image "mean" (or None), its mean colour, or "grey".
+        How removed features are masked. Tokens: "unk", "mask", "pad", or "drop", which hides them from attention; None
+        uses the protocol's, the mask token (or "drop") by default and the unknown token in the paper. Nodes of a graph:
+        "token" (or None), which hides them from attention, "induced", which deletes them, or "blank", which removes
+        their features. Patches of an image: "mean" (or None), the mean colour of the image, or "grey".
     steps
-        In how many steps features go or come, or "each" for one at a time; None for the protocol's 10.
+        The number of steps in which features are removed or added, or "each" for one feature per step. None uses the
+        protocol's 10.
     count
-        How many samples are drawn from the data; None for all.
+        The number of samples to draw from the data. None uses all.
     seed
-        Decides the draw and the bootstrap.
+        The seed of the draw and of the bootstrap.
     random_seeds
-        How many random orders `random` is averaged over.
+        The number of random orders that `random` is averaged over.
     reference
-        Whether yardsticks are measured too: leave-one-out, which asks the model itself, and for superpixels and the
-        patches of grey images the order of their intensity, which needs no model.
+        Whether to measure baselines too: leave-one-out, which queries the model for each feature, and for superpixels
+        and patches of grey images the order of their intensity, which does not depend on the model.
     truncate
-        Whether texts longer than the model takes are cut; otherwise they are refused.
+        Whether to truncate texts that exceed the model's maximum length. Otherwise they raise an error.
     out
-        A folder for what is done so far: a run that was stopped goes on there.
+        A folder for intermediate results, from which an interrupted run is resumed.
     batch_tokens
-        How many features are explained at once, as in `conserva.explain`.
+        The maximum number of features in a batch of explanations, as in `conserva.explain`.
     tokens
-        How many features a batch of masked inputs has; it shrinks by itself when memory runs out.
+        The maximum number of features in a batch of masked inputs. It is reduced when memory runs out.
     progress
-        Called with the number of samples done, and of all.
+        Called with the number of finished samples and the number of all samples.
 
     Returns
     -------
@@ -101,20 +103,20 @@ def evaluate(
     Examples
     --------
     >>> texts = ["a gorgeous, witty, seductive movie.", "how dull."]
-    >>> found = conserva.evaluate(conserva.load(), texts, ["gi", "exact"], reference=False)
-    >>> [result.method for result in found.methods]
+    >>> evaluation = conserva.evaluate(conserva.load(), texts, ["gi", "exact"], reference=False)
+    >>> [result.method for result in evaluation.methods]
     ['gi', 'exact']
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     if seed < 0:
-        raise Error(f"seed={seed} is below 0: give 0 or more.")
-    explained_at_once = budget(batch_tokens, task.model)
+        raise Error(f"seed={seed} is negative: give 0 or more.")
+    batch_size = budget(batch_tokens, task.model)
     whole = task.labelled(data)
     data_taken = whole.take(count, seed)
-    found_protocol = protocol_of(protocol, watch, data_taken.labels is not None, steps)
-    mask = task.mask(mask, found_protocol.masks)
-    if mask == "drop" and found_protocol.special:
+    chosen_protocol = protocol_of(protocol, watch, data_taken.labels is not None, steps)
+    mask = task.mask(mask, chosen_protocol.masks)
+    if mask == "drop" and chosen_protocol.special:
         raise Error("mask='drop' with protocol='paper' would hide every token: choose another mask or protocol.")
     chosen = _chosen(methods, random_seeds)
     classes = _classes(task)
@@ -126,14 +128,14 @@ def evaluate(
     model = identity_of(task)
     settings = {
         "lines": LINES,
-        "protocol": _shown(found_protocol),
+        "protocol": _shown(chosen_protocol),
         "mask": mask,
         "truncate": truncate,
-        "methods": {one.name: dict(one.options) for one in chosen},
+        "methods": {method.name: dict(method.options) for method in chosen},
         "reference": reference,
         "data": samples.fingerprint,
         "model": model,
-        "versions": {name: one for name, one in installed.items() if name != "python"},
+        "versions": {name: version for name, version in installed.items() if name != "python"},
     }
     journal = SampleJournal(None if out is None else Path(out), settings, len(samples))
     right = 0
@@ -146,15 +148,15 @@ def evaluate(
             yield scores, journal.curves(number)
 
     try:
-        run = _Run(task, found_protocol, mask, chosen, reference, journal, stream)
-        run.all(samples, explained_at_once, progress)
-        results, pairs = summarise(records(), found_protocol, seed)
+        run = _Run(task, chosen_protocol, mask, chosen, reference, journal, stream)
+        run.all(samples, batch_size, progress)
+        results, pairs = summarise(records(), chosen_protocol, seed)
     finally:
         journal.close()
     return Evaluation(
         methods=results,
         pairs=pairs,
-        protocol={**_shown(found_protocol), "mask": mask, "eraser_percent": list(ERASER_PERCENT)},
+        protocol={**_shown(chosen_protocol), "mask": mask, "eraser_percent": list(ERASER_PERCENT)},
         samples=len(samples),
         accuracy=None if samples.labels is None else right / len(samples),
         model=task.name,
@@ -171,7 +173,7 @@ def evaluate(
             "random_seeds": random_seeds,
             "resamples": RESAMPLES,
             "dtype": str(next(task.model.parameters()).dtype).removeprefix("torch."),
-            "methods": {one.name: dict(one.options) for one in chosen},
+            "methods": {method.name: dict(method.options) for method in chosen},
         },
     )
 
@@ -181,40 +183,40 @@ def _shown(protocol: Protocol) -> dict[str, Any]:
 
 
 def _chosen(names: Sequence[MethodLike] | None, random_seeds: int) -> list[Method]:
-    """Return the methods that were named, `random` once for each seed."""
+    """Return the methods without duplicates, with `random` repeated for each seed."""
     if random_seeds < 1:
-        raise Error(f"random_seeds={random_seeds}: random needs one or more.")
+        raise Error(f"random_seeds={random_seeds} is not positive: give 1 or more.")
     wanted: list[MethodLike] = [*methods()] if names is None else list(names)
     if not wanted:
-        raise Error("methods=[] names none: give some of conserva.methods(), or None for all.")
+        raise Error("methods=[] is empty: give some of conserva.methods(), or None for all.")
     expanded = [
         each
         for name in wanted
         for each in ([f"random:seed={seed}" for seed in range(random_seeds)] if name == "random" else [name])
     ]
-    found = {one.name: one for one in map(find, expanded)}
-    return list(found.values())
+    by_name = {method.name: method for method in map(find, expanded)}
+    return list(by_name.values())
 
 
 def _classes(task: Task) -> int:
     classes = task.classes
     if task.head is REGRESSION:
         raise Error(
-            f"{task.name} has a regression head: its output is a number and has no probability, which the curves are "
-            "made of. If its logits are classes, say so with head=, as in conserva.load(..., head='multi_label')."
+            f"{task.name} has a regression head, but the curves need class probabilities. If its logits are classes, "
+            "set head=, as in conserva.load(..., head='multi_label')."
         )
     if task.head is BINARY:
         raise Error(
-            f"{task.name} has one logit, for one class or against it: curves need the probability of one class among "
-            "several. With head='ordinal' a text classifier's one logit is read as two classes."
+            f"{task.name} has a single logit, but the curves need the probability of one class among several. With "
+            "head='ordinal' the single logit of a text classifier is interpreted as two classes."
         )
     if classes < 2:
-        raise Error(f"{task.name} has {classes} class(es): curves need the probability of one among several.")
+        raise Error(f"{task.name} has {classes} class(es), but the curves need the probability of one among several.")
     return classes
 
 
 class _Run:
-    """The work of an evaluation, in parts that are the same whether it runs at once or goes on after a stop."""
+    """The computation of an evaluation, in batches that are the same in an interrupted and in an uninterrupted run."""
 
     def __init__(
         self,
@@ -233,7 +235,7 @@ class _Run:
         self.refused = dict(journal.refused)
 
     def all(self, samples: Samples, tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Measure all samples, those of equal length together."""
+        """Measure all samples, in batches of similar length."""
         if self.reference:
             self.controls = samples.controls
         done = self.journal.done
@@ -246,24 +248,24 @@ class _Run:
             if not all(map(self.journal.has_scores, numbers)):
                 self._score(batch)
             for part in self._parts(batch):
-                if all(self.journal.has_curves(one.number) for one in part):
+                if all(self.journal.has_curves(sample.number) for sample in part):
                     continue
-                known = [self.journal.scores(one.number) for one in part]
-                found = curves(self.task, self.stream, part, known, self.protocol, self.mask)
-                for one, points in zip(part, found, strict=True):
-                    if not self.journal.has_curves(one.number):
-                        self.journal.add(one.number, {"methods": points})
+                scores = [self.journal.scores(sample.number) for sample in part]
+                points_of_samples = curves(self.task, self.stream, part, scores, self.protocol, self.mask)
+                for sample, points in zip(part, points_of_samples, strict=True):
+                    if not self.journal.has_curves(sample.number):
+                        self.journal.add(sample.number, {"methods": points})
                         done += 1
                 if progress is not None:
                     progress(done, len(samples))
 
     def _score(self, batch: Sequence[Sample]) -> None:
-        """Explain a batch by every method that applies."""
+        """Explain a batch by every method that applies to the model, and add the scores to the journal."""
         logits = clean_logits(self.task, self.stream, batch, self.mask)
-        labels = [one.label for one in batch]
-        wanted = labels if self.protocol.target == "true" else logits.argmax(-1).tolist()
-        targets = [int(one) for one in wanted if one is not None]
-        numbers = [float(row[target]) for row, target in zip(logits, targets, strict=True)]
+        labels = [sample.label for sample in batch]
+        classes = labels if self.protocol.target == "true" else logits.argmax(-1).tolist()
+        targets = [int(index) for index in classes if index is not None]
+        outputs = [float(row[target]) for row, target in zip(logits, targets, strict=True)]
         scores: dict[str, list[np.ndarray]] = {}
         for method in self.chosen:
             if method.name in self.refused:
@@ -272,43 +274,44 @@ class _Run:
                 scores[method.name], _ = attributions(self.task, method, batch, targets)
             except NotApplicable as reason:
                 if self.journal.has_any_scores:
-                    raise Error(f"{method.name} applied to other samples, but here: {reason}") from None
+                    raise Error(f"method={method.name!r} worked for other samples, but not here: {reason}") from None
                 self.refused[method.name] = str(reason)
         if not scores:
             raise Error(f"No method applies to {self.task.name}: {next(iter(self.refused.values()))}")
         if self.reference:
             scores[LEAVE_ONE_OUT] = leave_one_out(
-                self.task, self.stream, batch, self.protocol, self.mask, targets, numbers
+                self.task, self.stream, batch, self.protocol, self.mask, targets, outputs
             )
         controls = [
-            {name: each for name, each in one.encoded.controls().items() if name in self.controls} for one in batch
+            {name: values for name, values in sample.encoded.controls().items() if name in self.controls}
+            for sample in batch
         ]
-        for i, one in enumerate(batch):
-            if not self.journal.has_scores(one.number):
-                every = {**{name: each[i] for name, each in scores.items()}, **controls[i]}
+        for i, sample in enumerate(batch):
+            if not self.journal.has_scores(sample.number):
+                all_scores = {**{name: values[i] for name, values in scores.items()}, **controls[i]}
                 self.journal.add(
-                    one.number,
+                    sample.number,
                     {
-                        "text": one.encoded.text,
-                        "label": one.label,
+                        "text": sample.encoded.text,
+                        "label": sample.label,
                         "target": targets[i],
-                        "output": numbers[i],
+                        "output": outputs[i],
                         "predicted": int(logits[i].argmax()),
-                        "scores": {name: each.tolist() for name, each in every.items()},
+                        "scores": {name: values.tolist() for name, values in all_scores.items()},
                         "controls": list(controls[i]),
                         "refused": self.refused,
                     },
                 )
 
     def _parts(self, batch: Sequence[Sample]) -> Iterator[list[Sample]]:
-        """Yield samples whose rows together fill a batch of the stream; the same ones in every run."""
+        """Split a batch into parts whose masked rows fill a batch of the stream. The split is deterministic."""
         methods = len(self.chosen) + self.reference
         part: list[Sample] = []
         size = 0
-        for one in batch:
-            part.append(one)
-            steps = self.protocol.steps or len(one.encoded)
-            size += methods * (2 * (steps + 1) + 2 * len(ERASER_PERCENT)) * len(one.encoded)
+        for sample in batch:
+            part.append(sample)
+            steps = self.protocol.steps or len(sample.encoded)
+            size += methods * (2 * (steps + 1) + 2 * len(ERASER_PERCENT)) * len(sample.encoded)
             if size >= self.stream.tokens:
                 yield part
                 part, size = [], 0

@@ -1,1 +1,1 @@
-"""From inputs to results: batches on their way through a method, generations, traces."""
+"""From inputs to results: `explain`, `compare`, `explain_generation` and `trace`."""

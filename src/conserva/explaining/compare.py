@@ -1,4 +1,4 @@
-"""One input, explained by several methods."""
+"""`conserva.compare`: one input explained by several methods."""
 
 from __future__ import annotations
 
@@ -30,52 +30,53 @@ def compare(
     Parameters
     ----------
     task
-        What `conserva.load` returned, or a task made by hand.
+        A task: the result of `conserva.load`, or an instance such as `conserva.Text(model, tokenizer)`.
     inputs
-        One input, as the task takes it.
+        A single input of the task.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class.
     methods
-        Names of methods, with options as in "ig:steps=100", or rule sets; None for all of `conserva.methods()`.
+        Method names, optionally with options, such as "ig:steps=100", or rule sets. None uses all of
+        `conserva.methods()`.
     truncate, batch_tokens, trusted, checkpoint, fingerprint
         As in `conserva.explain`.
 
     Returns
     -------
     Comparison
-        An explanation for each method that applies to the model, and why the others do not.
+        One explanation for each method that applies to the model. `refused` says why the other methods do not.
 
     Examples
     --------
-    >>> found = conserva.compare(conserva.load(), "a joy.", methods=["gi", "ah+ln", "exact"])
-    >>> found.methods
+    >>> comparison = conserva.compare(conserva.load(), "a joy.", methods=["gi", "ah+ln", "exact"])
+    >>> comparison.methods
     ('gi', 'ah+ln', 'exact')
     """
     if isinstance(inputs, list) and isinstance(task, Task) and not task.is_one(inputs):
         raise Error("inputs is a list of inputs: compare methods on one input at a time, or use conserva.evaluate.")
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "truncate": truncate,
         "batch_tokens": batch_tokens,
         "trusted": trusted,
         "checkpoint": checkpoint,
         "fingerprint": fingerprint,
     }
-    found, refused = [], dict[str, str]()
+    explanations, refused = [], dict[str, str]()
     for name, method in _chosen(methods).items():
         try:
-            found.append(explain(task, inputs, target, method=method, **how))
+            explanations.append(explain(task, inputs, target, method=method, **options))
         except Error as error:
             refused[name] = str(error)
-    if not found:
+    if not explanations:
         raise Error(next(iter(refused.values())))
-    return Comparison(tuple(found), refused)
+    return Comparison(tuple(explanations), refused)
 
 
 def _chosen(given: Sequence[MethodLike] | None) -> dict[str, MethodLike]:
-    """Return the methods by the names that results give them, without repetitions."""
+    """Return the methods by name, without duplicates. The names are those that results have in `method`."""
     if isinstance(given, str):
-        raise Error(f"methods={given!r} is a string: give a list of names, as [{given!r}].")
+        raise Error(f"methods={given!r} is a string: give a list of names, such as [{given!r}].")
     chosen = list(methods()) if given is None else list(given)
     if not chosen:
-        raise Error("methods=[] asks for nothing: give at least one method, or None for all.")
-    return {find(one).name: one for one in chosen}
+        raise Error("methods=[] is empty: give at least one method, or None for all.")
+    return {find(method).name: method for method in chosen}

@@ -1,4 +1,4 @@
-"""From inputs to explanations."""
+"""`conserva.explain`: explanations of one input, a list, or a stream of inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 512
-"""How many inputs of a stream are explained together, those of equal length side by side."""
+"""The number of inputs that `explain_stream` reads ahead, so that inputs of similar length share a batch."""
 
 
 @overload
@@ -75,40 +75,40 @@ def explain(
     fingerprint: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | Explanations:
-    """Explain one input, or many.
+    """Explain a model's output for one input or a list of inputs.
 
     Parameters
     ----------
     task
-        What `conserva.load` returned, or a task made by hand: `conserva.Text(model, tokenizer)`, `conserva.Causal`,
-        `conserva.Image` and so on.
+        A task: the result of `conserva.load`, or an instance of `conserva.Text`, `conserva.Causal`, `conserva.Image`
+        and so on, such as `conserva.Text(model, tokenizer)`.
     inputs
-        One input, as the task takes it: a text, a prompt or chat, an image, a pair of texts. Or a list of inputs, which
-        are batched by length; their explanations keep the order. A tuple is always one input: ("premise",
-        "hypothesis") is a pair.
+        A single input of the task: a text, a prompt or chat, an image, a pair of texts. Or a list of inputs, which are
+        batched by length; the explanations are in the order of the list. A tuple is always a single input:
+        ("premise", "hypothesis") is a pair.
     target
-        A label, a class index, a contrast "a - b", or None for the predicted class. A list has one for each input.
+        A label, a class index, a contrast "a - b", or None for the predicted class. A list gives one target per input.
     method
-        One of `conserva.methods()`, with options as in "ig:steps=100" or "random:seed=3"; or a rule set of your own,
-        `conserva.rules("exact", bilinear="half")`.
+        One of `conserva.methods()`, optionally with options, such as "ig:steps=100" or "random:seed=3"; or a custom
+        rule set, such as `conserva.rules("exact", bilinear="half")`.
     truncate
-        Whether texts longer than the model takes are cut; otherwise they are refused.
+        Whether to truncate texts that exceed the model's maximum length. Otherwise they raise an error.
     batch_tokens
-        The number of tokens in a batch: its rows times the length of the longest. None chooses by the device. A batch
-        that does not fit into memory is halved. On a GPU, batches of a shape that comes often are recorded as a CUDA
-        graph and replayed, with bitwise the same results, until this call returns.
+        The maximum number of tokens in a batch, padding included. None chooses it by the device. A batch that does not
+        fit into memory is halved. On a GPU, batch shapes that occur often are captured as a CUDA graph and replayed,
+        with bitwise identical results; the graphs are freed when the call returns.
     trusted, checkpoint
-        As in `conserva.relevance`, for methods that are a rule set.
+        As in `conserva.relevance`. Only methods that are rule sets use them.
     fingerprint
-        Whether `provenance` holds a hash of the weights. It reads all of them once, which takes seconds for large
-        models.
+        Whether to store a hash of the weights in `provenance`. This reads all weights once, which takes seconds for
+        large models.
     progress
-        Called with the number of inputs done, after every batch.
+        Called after every batch with the number of inputs in it.
 
     Returns
     -------
     Explanation or Explanations
-        An `Explanation` for one input, `Explanations`, a sequence of them, for a list.
+        An `Explanation` for a single input; `Explanations`, a sequence of them, for a list.
 
     Examples
     --------
@@ -122,10 +122,10 @@ def explain(
         raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
     chosen = find(method, trusted=trusted, checkpoint=checkpoint)
     with recorder_of(task.model) as recorder:
-        found = explain_with(
+        result = explain_with(
             recorder, task, inputs, target, chosen, truncate, batch_tokens, fingerprint=fingerprint, progress=progress
         )
-    return found if isinstance(found, Explanation) else Explanations(tuple(found))
+    return result if isinstance(result, Explanation) else Explanations(tuple(result))
 
 
 def explain_with(
@@ -140,27 +140,33 @@ def explain_with(
     fingerprint: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Explanation | list[Explanation]:
-    """Do what `explain` does; batches of a shape that `recorder` has recorded are replayed."""
+    """Implement `explain`. Batch shapes that `recorder` has captured as a CUDA graph are replayed."""
     target = plain(target)
     if callable(target):
-        raise Error(f"target={target!r} is a function, which conserva.relevance takes: give a class, or None.")
+        raise Error(
+            f"target={target!r} is a function, which only conserva.relevance accepts: give a label, a class index or "
+            "None."
+        )
     tokens = budget(batch_tokens, task.model)
     is_one = isinstance(inputs, tuple) or task.is_one(inputs)
     if not is_one and not isinstance(inputs, list):
-        raise Error(f"inputs={inputs!r:.60} is neither one {task.noun} as {task.name} takes it nor a list of them.")
+        raise Error(
+            f"inputs={inputs!r:.60} is neither a single {task.noun} that {task.name} accepts nor a list of them."
+        )
     many = [inputs] if is_one else list(inputs)
     if isinstance(target, list) and len(target) != len(many):
         raise Error(
-            f"target has {len(target)} entries for {len(many)} {task.noun}(s): give one for each, or one for all."
+            f"target is a list of {len(target)} for {len(many)} {task.noun}(s): give one target per {task.noun}, or a "
+            "single target for all."
         )
     encoded = task.encode_all(many, truncate=truncate)
     results: list[Explanation | None] = [None] * len(many)
     provenance = provenance_of(task, method, fingerprint)
     padded = {length: task.padded(length) for length in set(map(len, encoded))}
-    lengths = [padded[len(one)] for one in encoded]
+    lengths = [padded[len(item)] for item in encoded]
     for batch in launched(task, method, encoded, target, by_length(lengths, tokens), recorder):
-        for i, one in zip(batch.rows, _explanations(task, method, batch, provenance), strict=True):
-            results[i] = one
+        for i, explanation in zip(batch.rows, _explanations(task, method, batch, provenance), strict=True):
+            results[i] = explanation
         if progress is not None:
             progress(len(batch.rows))
     done = [result for result in results if result is not None]
@@ -176,33 +182,38 @@ def explain_stream(
     truncate: bool = False,
     fingerprint: bool = False,
 ) -> Iterator[Explanation]:
-    """Yield the explanations of inputs as they are read, in their order; `AT_ONCE` of them are held at a time.
+    """Yield the explanations of an iterable of inputs in order, holding at most `AT_ONCE` inputs in memory.
 
-    `target` returns the target of some inputs, as `explain` takes it.
+    Parameters
+    ----------
+    target
+        Maps a list of inputs to their target, in the form that `explain` accepts.
+    task, inputs, method, truncate, fingerprint
+        As in `explain`.
     """
     chosen = find(method)
     with recorder_of(task.model) as recorder:
         rest = iter(inputs)
-        while some := list(islice(rest, AT_ONCE)):
-            found = explain_with(recorder, task, some, target(some), chosen, truncate, None, fingerprint=fingerprint)
-            assert isinstance(found, list)
-            yield from found
+        while chunk := list(islice(rest, AT_ONCE)):
+            many = explain_with(recorder, task, chunk, target(chunk), chosen, truncate, None, fingerprint=fingerprint)
+            assert isinstance(many, list)
+            yield from many
 
 
 def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[str, Any]) -> Iterator[Explanation]:
     """Yield an explanation for each input of a batch."""
-    found = batch.read()
-    scores, output, logits = found.scores.numpy(), found.output.tolist(), found.logits
+    numbers = batch.read()
+    scores, output, logits = numbers.scores.numpy(), numbers.output.tolist(), numbers.logits
     highest, probabilities = logits.argmax(-1).tolist(), task.head.probabilities(logits)
     ledgers: Sequence[Ledger[float] | None] = [None] * len(output)
-    if found.ledger is not None:
-        ledgers = found.ledger.per_sample(found.output)
-    for row, (encoded, target) in enumerate(zip(batch.encoded, batch.wanted, strict=True)):
+    if numbers.ledger is not None:
+        ledgers = numbers.ledger.per_sample(numbers.output)
+    for row, (encoded, target) in enumerate(zip(batch.encoded, batch.targets, strict=True)):
         index = class_of(task, target, encoded, highest[row], logits.shape[-1])
-        own = tuple(scores[row][batch.own[row]].tolist())
+        feature_scores = tuple(scores[row][batch.columns[row]].tolist())
         yield Explanation(
             features=encoded.tokens,
-            scores=own,
+            scores=feature_scores,
             special=encoded.special,
             words=encoded.words,
             text=encoded.text,
@@ -212,29 +223,41 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             ledger=ledgers[row],
             method=method.name,
             model=task.name,
-            provenance={key: dict(one) if isinstance(one, dict) else one for key, one in provenance.items()},
+            provenance={key: dict(value) if isinstance(value, dict) else value for key, value in provenance.items()},
             picture=encoded.picture,
             sections=encoded.sections,
-            sink=None if encoded.sink is None else Sink.of(encoded.sink, encoded.tokens, own),
+            sink=None if encoded.sink is None else Sink.of(encoded.sink, encoded.tokens, feature_scores),
         )
 
 
 def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: int) -> int | None:
-    """Return the class that a target is, if it is one."""
+    """Return the class index of a target, or None if the target is not a single class.
+
+    Parameters
+    ----------
+    target
+        The target as given by the user. None means the predicted class, `highest`.
+    highest
+        The index of the highest logit.
+    classes
+        The number of logits.
+    task, encoded
+        The task and the encoded input, which resolve the target.
+    """
     aimed = task.aim(target, encoded)
     if aimed is None:
         return highest
     if isinstance(aimed, str):
-        bare = aimed.strip()
-        known = task.labels.get(bare)
-        if known is not None or not bare.removeprefix("-").isdecimal():
+        label = aimed.strip()
+        known = task.labels.get(label)
+        if known is not None or not label.removeprefix("-").isdecimal():
             return known
-        aimed = int(bare)
+        aimed = int(label)
     return aimed % classes if isinstance(aimed, int) else None
 
 
 def provenance_of(task: Task, method: Method, fingerprint: bool) -> dict[str, Any]:
-    """Return what is needed to repeat a result; the hash of the weights only if `fingerprint` asks for it."""
+    """Return the versions and settings that are needed to reproduce a result, with a weight hash if `fingerprint`."""
     dtype = str(next(task.model.parameters()).dtype).removeprefix("torch.")
     return {
         **versions(),

@@ -1,4 +1,4 @@
-"""Explaining what a model writes, token by token."""
+"""`conserva.explain_generation`: explain generated text token by token."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ def explain_generation(
     fingerprint: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Generation:
-    """Explain every token that a model writes after a prompt, or in answer to a source.
+    """Explain every token that a model generates for a prompt or a source text.
 
     Parameters
     ----------
     task
-        A language model, `conserva.Causal`, or an encoder-decoder, `conserva.Seq2Seq` or `conserva.Speech`.
+        A language model (`conserva.Causal`) or an encoder-decoder (`conserva.Seq2Seq`, `conserva.Speech`).
     inputs
-        One prompt: a text, or a chat as a list of {"role": ..., "content": ...}; for an encoder-decoder its source.
+        A prompt: a text, or a chat as a list of {"role": ..., "content": ...}. For an encoder-decoder, its source.
     continuation
-        The text to explain, with the space before it if there is one; None for what the model itself writes, by greedy
-        decoding, until it ends the text.
+        The text to explain, including a leading space if there is one. None explains the model's own continuation:
+        greedy decoding up to the end-of-sequence token.
     tokens
-        The largest number of tokens that the model writes.
+        The maximum number of tokens to generate.
     method
-        The name of a rule set, with options as in "exact:gamma=0.1", or a rule set of your own.
+        The name of a rule set, optionally with options, such as "exact:gamma=0.1", or a custom rule set.
     score
-        What is explained: "logit", the logit of each token, or "log-probability". Under `exact` the ledgers of logits
-        close. Those of log-probabilities leave a gap of exactly minus the entropy of the next token's distribution:
-        log p = z - log(sum of exp z) is not proportional to the logits z, so that much cannot be assigned to a token.
+        The explained quantity: "logit", the logit of each token, or "log-probability". Under `exact` the ledger of a
+        logit closes. The ledger of a log-probability has a gap of minus the entropy of the next token's distribution:
+        log p = z - log(sum of exp z) is not proportional to the logits z, so the entropy belongs to no token.
     truncate
-        Whether a prompt longer than the model takes is cut; otherwise it is refused.
+        Whether to truncate a prompt that exceeds the model's maximum length. Otherwise it raises an error.
     trusted, checkpoint
         As in `conserva.relevance`.
     fingerprint
         As in `conserva.explain`.
     progress
-        Called with the number of tokens done, after every pass.
+        Called after every pass with the number of tokens that it explained.
 
     Returns
     -------
     Generation
-        For every written token, the relevance of all tokens before it.
+        For every generated token, the relevance of all tokens before it.
 
     Examples
     --------
@@ -69,19 +69,22 @@ def explain_generation(
     >>> conserva.explain_generation(task, "The capital of France is", tokens=5).show()  # doctest: +SKIP
     """
     if not isinstance(task, (Causal, Seq2Seq)):
-        raise Error(f"task={task!r} writes nothing: use conserva.Causal(...), conserva.Seq2Seq(...) or their like.")
-    found = find(method)
-    rules = rules_of(found)
+        raise Error(
+            f"task={task!r} does not generate text: use conserva.Causal(...), conserva.Seq2Seq(...) or "
+            "conserva.Speech(...)."
+        )
+    chosen = find(method)
+    rules = rules_of(chosen)
     if rules is None:
         raise Error(
-            f"method={found.name!r} explains one token at a time: for all that was written choose one of "
-            f"{', '.join(RULE_SETS)}, at the inputs."
+            f"method={chosen.name!r} cannot explain a generation, which needs a rule set at the inputs: choose one of "
+            f"{', '.join(RULE_SETS)}."
         )
     if score not in (LOGIT, LOG_PROBABILITY):
         raise Error(f"score={score!r} is neither {LOGIT!r} nor {LOG_PROBABILITY!r}.")
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise Error(f"tokens={tokens!r} writes nothing: give 1 or more.")
-    request = Request(continuation, tokens, found, rules, score, truncate, trusted, checkpoint, fingerprint, progress)
+        raise Error(f"tokens={tokens!r} is not a positive integer: give 1 or more.")
+    request = Request(continuation, tokens, chosen, rules, score, truncate, trusted, checkpoint, fingerprint, progress)
     if isinstance(task, Seq2Seq):
         return explained_answer(task, inputs, request)
     return explained_continuation(task, inputs, request)

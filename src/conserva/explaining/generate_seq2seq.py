@@ -1,4 +1,4 @@
-"""A whole answer of an encoder-decoder, explained token by token."""
+"""Explain an encoder-decoder's output token by token."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from .generation_request import OTHERS, Request
 def explained_answer(task: Seq2Seq, source: Any, request: Request) -> Generation:
     """Explain every token of an answer by the source and by the answer's tokens before it.
 
-    `source` may be a pair with the beginning of the answer, which is read and not explained.
+    `source` may be a pair (source, beginning of the answer); the beginning is an input and is not explained.
     """
     read = task.encode(source, truncate=request.truncate)
     so_far = source[1] if isinstance(source, tuple) and isinstance(source[-1], str) else ""
-    written = _written(task, read, so_far, request.continuation, request.tokens)
+    written = _answer(task, read, so_far, request.continuation, request.tokens)
     whole = task.pair(read.source, (*read.answer, *written))
     given = task.pair(read.source, whole.answer[:-1])
     inputs = {name: x for name, x in task.batch([given]).items() if name != "read"}
-    places = [len(read.answer) - 1 + i for i in range(len(written))]
+    positions = [len(read.answer) - 1 + i for i in range(len(written))]
     with untouched(task.model), torch.no_grad():
-        logits: Tensor = task.model(**inputs).logits[0, places].float().cpu()
-    entries = list(zip(places, written, strict=True))
-    targets: list[Any] = entries if request.score == LOGIT else [_log_probability(*one) for one in entries]
+        logits: Tensor = task.model(**inputs).logits[0, positions].float().cpu()
+    entries = list(zip(positions, written, strict=True))
+    targets: list[Any] = entries if request.score == LOGIT else [_log_probability(*entry) for entry in entries]
     rows = request.relevance(task.model, inputs, targets)
     request.done(len(written))
-    texts, own = whole.tokens, len(read)
+    texts, start = whole.tokens, len(read)
+    steps = enumerate(zip(rows, logits, written, strict=True), start)
     return Generation(
         features=texts,
         special=whole.special,
         words=whole.words,
-        start=own,
-        steps=tuple(_step(task, own + i, texts, *one) for i, one in enumerate(zip(rows, logits, written, strict=True))),
+        start=start,
+        steps=tuple(_step(task, feature, texts, *step) for feature, step in steps),
         text=read.text,
         written=str(task.tokenizer.decode(written, skip_special_tokens=True)),
         score=request.score,
@@ -53,35 +54,35 @@ def explained_answer(task: Seq2Seq, source: Any, request: Request) -> Generation
     )
 
 
-def _written(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, tokens: int) -> list[int]:
-    """Return the tokens of the answer that are to be explained."""
+def _answer(task: Seq2Seq, read: EncodedPair, so_far: str, answer: str | None, tokens: int) -> list[int]:
+    """Return the token ids of the answer to explain: those of `answer`, or generated ones if it is None."""
     if answer is None:
         return task.generated(read, tokens)
     if not isinstance(answer, str):
-        raise Error(f"continuation={answer!r} is not a string: give a text, or None for what the model writes.")
-    found = task.vocabulary.following(so_far, answer) if answer else []
-    if not found:
-        raise Error(f"continuation={answer!r} is empty: give a text, or None for what the model writes.")
-    return found
+        raise Error(f"continuation={answer!r} is not a string: give a text, or None to let the model generate it.")
+    ids = task.vocabulary.following(so_far, answer) if answer else []
+    if not ids:
+        raise Error(f"continuation={answer!r} is empty: give a text, or None to let the model generate it.")
+    return ids
 
 
-def _log_probability(place: int, token: int) -> Callable[[Any], Tensor]:
+def _log_probability(position: int, token: int) -> Callable[[Any], Tensor]:
     def log_probability(output: Any) -> Tensor:
-        scores: Tensor = in_float32(output.logits[:, place]).log_softmax(-1)
+        scores: Tensor = in_float32(output.logits[:, position]).log_softmax(-1)
         return scores[:, token]
 
     return log_probability
 
 
-def _step(task: Seq2Seq, place: int, texts: tuple[str, ...], row: Relevance, logits: Tensor, token: int) -> Step:
-    """Return why one token was written, given what was read before it."""
-    scores = torch.cat([row.scores(name)[0] for name in task.features])[:place].tolist()
+def _step(task: Seq2Seq, feature: int, texts: tuple[str, ...], row: Relevance, logits: Tensor, token: int) -> Step:
+    """Return the explanation of one generated token, with a score for each of the features before it."""
+    scores = torch.cat([row.scores(name)[0] for name in task.features])[:feature].tolist()
     probabilities = logits.softmax(-1)
     highest = probabilities.topk(min(OTHERS, len(probabilities)))
     others = zip(highest.indices.tolist(), highest.values.tolist(), strict=True)
     assert row.ledger is not None
     return Step(
-        token=texts[place],
+        token=texts[feature],
         scores=tuple(scores),
         output=float(row.output),
         probability=float(probabilities[token]),

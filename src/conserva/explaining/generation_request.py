@@ -1,4 +1,4 @@
-"""What the explanation of a generation is asked to do, for language models and encoder-decoders alike."""
+"""The checked arguments of `conserva.explain_generation`, shared by language models and encoder-decoders."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..engine.relevance import relevance
 from ..engine.rules import RuleSet
 
 OTHERS = 5
-"""The number of most probable tokens that are named for each step."""
+"""The number of most probable tokens that are stored for each step."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `conserva.explain_generation` after the input, checked."""
+    """The checked arguments of `conserva.explain_generation`, without the task and the input."""
 
     continuation: str | None
     tokens: int
@@ -39,6 +39,6 @@ class Request:
         )
 
     def done(self, tokens: int) -> None:
-        """Report that so many more tokens are explained."""
+        """Call `progress`, if given, with the number of newly explained tokens."""
         if self.progress is not None:
             self.progress(tokens)

@@ -1,4 +1,4 @@
-"""Batches of inputs on their way through a method: the next is launched before the last is read back."""
+"""Asynchronous batches: each batch is launched on the device before the results of the previous one are read back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ..tasks.task import Encoded, Task
 
 
 class Numbers(NamedTuple):
-    """What came of a batch, on the host."""
+    """The results of a batch, on the host."""
 
     scores: Tensor
-    """Samples x places of all inputs."""
+    """Samples x positions, those of all of the task's inputs concatenated."""
     output: Tensor
     logits: Tensor
     ledger: Ledger[Tensor] | None
@@ -34,29 +34,30 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs that are being explained, and the numbers that will come of it."""
+    """A batch that was launched, whose results may still be computed or copied to the host."""
 
     rows: list[int]
+    """The indices of its inputs in the list given by the user."""
     encoded: list[Encoded]
-    wanted: list[Any]
-    own: list[np.ndarray]
-    """For each input, where among the scores its own features stand."""
+    targets: list[Any]
+    columns: list[np.ndarray]
+    """For each input, the columns of the scores that hold its features."""
     _transfer: Transfer
-    """Scores, outputs, logits, the ledger's entries if there are any; last the flags of all checks."""
+    """Scores, outputs, logits, the ledger's entries if there is a ledger, and last the flags of all checks."""
     _checks: Checks | None
-    """The checks that the flags belong to; None for a replay."""
+    """The checks that the flags belong to; None for a replayed CUDA graph."""
     _again: Callable[[], Sequence[Tensor]]
-    """Makes the numbers without a recording: where a replay's flags say that something is wrong, this says what."""
+    """Computes the batch eagerly. After a replay with a failed check, this raises the error of that check."""
 
     def read(self) -> Numbers:
-        """Wait for the numbers, and return them on the host."""
+        """Synchronise, and return the results on the host."""
         *numbers, flags = self._transfer.read()
         if self._checks is not None:
             self._checks.settle(flags.tolist())
         elif not flags.all():
             *numbers, _ = (x.cpu() for x in self._again())
-        scores, output, logits, *books = numbers
-        ledger = Ledger.of(output, *books) if books else None
+        scores, output, logits, *entries = numbers
+        ledger = Ledger.of(output, *entries) if entries else None
         return Numbers(scores, output, logits, ledger)
 
 
@@ -68,17 +69,30 @@ def launched(
     batches: Iterable[list[int]],
     recorder: Recorder | None,
 ) -> Iterator[Batch]:
-    """Yield batches that are explained, each as soon as the next is on its way: so the device never waits.
+    """Explain batches, and yield each after the next one is launched, so that the device is never idle.
 
-    A batch that does not fit into memory is halved. With a recorder, those of a shape that comes often are replayed.
+    A batch that does not fit into memory is halved. With a recorder, shapes that occur often are replayed.
+
+    Parameters
+    ----------
+    encoded
+        All inputs.
+    target
+        One target for all inputs, or a list with one per input.
+    batches
+        The indices of the inputs in each batch.
+    recorder
+        Captures and replays CUDA graphs; None computes every batch eagerly.
+    task, method
+        The task, and the method that explains.
     """
     if method.rules is None:
-        recorder = None  # other methods read numbers on the host on their way
+        recorder = None  # other methods synchronise with the host, which a CUDA graph cannot capture
     waiting, last = deque(batches), None
     while waiting:
         rows = waiting.popleft()
-        wanted = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
-        batch = _launch(task, method, recorder, rows, [encoded[i] for i in rows], wanted)
+        targets = [target[i] for i in rows] if isinstance(target, list) else [target] * len(rows)
+        batch = _launch(task, method, recorder, rows, [encoded[i] for i in rows], targets)
         if batch is None:
             middle = len(rows) // 2
             waiting.extendleft((rows[middle:], rows[:middle]))
@@ -91,44 +105,45 @@ def launched(
 
 
 def _launch(
-    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], targets: list[Any]
 ) -> Batch | None:
-    """Explain a batch, without waiting for it; None if there are several inputs and too little memory."""
+    """Explain a batch without synchronising; return None if it does not fit into memory but can be halved."""
     with untouched(task.model):
-        found = _tried(task, method, recorder, rows, encoded, wanted)
-    # Out here the traceback is gone, and with it the tensors of the failed try.
-    if found is None and recorder is not None and recorder.holds_memory:
+        batch = _tried(task, method, recorder, rows, encoded, targets)
+    # Outside of the except block the traceback no longer references the tensors of the failed attempt.
+    if batch is None and recorder is not None and recorder.holds_memory:
         recorder.drop()
-        return _launch(task, method, recorder, rows, encoded, wanted)
-    return found
+        return _launch(task, method, recorder, rows, encoded, targets)
+    return batch
 
 
 def _tried(
-    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], wanted: list[Any]
+    task: Task, method: Method, recorder: Recorder | None, rows: list[int], encoded: list[Encoded], targets: list[Any]
 ) -> Batch | None:
-    """Explain a batch; None if there is too little memory, and there are several inputs or recordings."""
-    asked: list[Checks] = []
-    aims = [task.aim(target, one) for target, one in zip(wanted, encoded, strict=True)]
-    # Targets that differ are numbers of the host, which a recording would keep.
-    aim = hashable(aims[0]) if all(one == aims[0] for one in aims) else None
+    """Explain a batch; return None if memory ran out, and halving it or dropping recordings may help."""
+    pending: list[Checks] = []
+    aims = [task.aim(target, item) for target, item in zip(targets, encoded, strict=True)]
+    # Different targets are host values, which a CUDA graph would keep from its capture.
+    aim = hashable(aims[0]) if all(each == aims[0] for each in aims) else None
     if aim is None:
         recorder = None
 
     def compute(inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], None]:
-        asked.append(Checks())
-        with asked[-1]:
-            found = method.apply(task.model, inputs, aims)
-            scores, logits = _checked(task, method, inputs, found)
-        books = () if found.ledger is None else (found.ledger.inputs, found.ledger.positions, found.ledger.biases)
-        return [scores, found.output, logits, *books, _flags(asked[-1], logits).all()], None
+        pending.append(Checks())
+        with pending[-1]:
+            result = method.apply(task.model, inputs, aims)
+            scores, logits = _checked(task, method, inputs, result)
+        ledger = result.ledger
+        entries = () if ledger is None else (ledger.inputs, ledger.positions, ledger.biases)
+        return [scores, result.output, logits, *entries, _flags(pending[-1], logits).all()], None
 
     def again() -> list[Tensor]:
         with untouched(task.model):
-            found, _ = compute(inputs)
-        asked[-1].settle()
+            numbers, _ = compute(inputs)
+        pending[-1].settle()
         if recorder is not None:
             recorder.discard(key)
-        return found
+        return numbers
 
     try:
         inputs = task.batch(encoded)
@@ -139,26 +154,26 @@ def _tried(
             ran = recorder.run(key, inputs, compute)
         numbers = ran.numbers
         if not ran.is_replay:
-            numbers = [*numbers[:-1], _flags(asked[0], numbers[0])]  # each by itself: it may have something to say
-        own = [task.own(one, inputs) for one in encoded]
-        return Batch(rows, encoded, wanted, own, Transfer(numbers), None if ran.is_replay else asked[0], again)
+            numbers = [*numbers[:-1], _flags(pending[0], numbers[0])]  # one flag per check, to raise the right error
+        columns = [task.own(item, inputs) for item in encoded]
+        return Batch(rows, encoded, targets, columns, Transfer(numbers), None if ran.is_replay else pending[0], again)
     except Exception as error:
         may_fit = len(rows) > 1 or (recorder is not None and recorder.holds_memory)
         if not out_of_memory(error) or not may_fit:
-            for checks in asked:
-                checks.settle()  # what was found before comes first
+            for checks in pending:
+                checks.settle()  # a check that failed earlier may have caused this error
             raise
     return None
 
 
 def _without_pads(task: Task, encoded: Sequence[Encoded], inputs: Mapping[str, Tensor]) -> tuple[bool, ...]:
-    """Return for each of the task's inputs whether none is padded: there models leave masks away."""
-    widths = zip(task.features, zip(*(one.parts for one in encoded), strict=True), strict=False)
+    """Return for each of the task's inputs whether no sample is padded: models then drop the attention mask."""
+    widths = zip(task.features, zip(*(item.parts for item in encoded), strict=True), strict=False)
     return tuple(all(part == inputs[name].shape[1] for part in parts) for name, parts in widths)
 
 
 def _flags(checks: Checks, beside: Tensor) -> Tensor:
-    """Return what tells whether the checks passed, in one tensor beside another."""
+    """Return the pass flags of the checks as one boolean tensor, on the device of `beside`."""
     flags = [flag.to(beside.device) for flag in checks.flags()]
     return torch.stack(flags) if flags else beside.new_ones(1, dtype=torch.bool)
 
@@ -166,16 +181,16 @@ def _flags(checks: Checks, beside: Tensor) -> Tensor:
 def _checked(
     task: Task, method: Method, inputs: Mapping[str, Tensor], attribution: Attribution
 ) -> tuple[Tensor, Tensor]:
-    """Return the scores of all features and of every class, and raise unless there are such."""
+    """Return the feature scores and the logits of a batch; raise if the method or the model gives none."""
     if attribution.logits is None:
-        raise Error(f"{type(task.network).__name__} is not a classifier: it gives no score for each class.")
+        raise Error(f"{type(task.network).__name__} is not a classifier: its output has no logits.")
     try:
         scores = task.joined(inputs, attribution.scores)
     except NotApplicable as error:
         raise Error(f"{method.name}: {error}") from None
-    if method.rules is None:  # which look for themselves
+    if method.rules is None:  # rule sets check their relevance themselves
         require(
             torch.isfinite(scores).all(),
-            lambda: Error(f"{method.name} gives scores that are nan or inf on this model: choose another method."),
+            lambda: Error(f"method={method.name!r} gives nan or inf on this model: choose another method."),
         )
     return scores, attribution.logits

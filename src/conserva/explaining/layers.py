@@ -1,4 +1,4 @@
-"""The layers of a network, found while it runs: modules of one class in a list, each with numbers for every place."""
+"""Find a network's stacks of layers during a forward pass: lists of modules that return a hidden state per position."""
 
 from __future__ import annotations
 
@@ -18,86 +18,88 @@ from ..engine.untouched import untouched
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Layers that follow one another: an encoder's, or a decoder's."""
+    """Consecutive layers, such as those of an encoder or a decoder."""
 
     name: str
-    """The name of their list."""
+    """The name of the module list."""
     calls: tuple[str, ...]
-    """The layers in the order in which they ran; one that runs again is "name#2"."""
-    places: int
-    """How many places each of them has."""
+    """The layers' names in the order of their calls; the second call of a layer is "name#2"."""
+    positions: int
+    """The sequence length, the same for all layers."""
     entering: Tensor | None
-    """What the first of them was given, of places x width."""
+    """The hidden states that the first layer receives: positions x width."""
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The names of the layers, each once."""
+        """The names of the layers, without duplicates."""
         return tuple(dict.fromkeys(call.partition("#")[0] for call in self.calls))
 
 
 def stacks_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Stack]:
-    """Return the stacks of layers in the order in which one sample goes through them.
+    """Return the stacks of layers in the order of the forward pass of one sample.
 
-    A stack is a list of modules that have modules themselves, all of one class, that lies in no layer of another
-    stack; the output of each is of 1 x places x width, with as many places for all.
+    A stack is a ModuleList or Sequential whose children are of one class, have submodules, and return hidden states of
+    1 x positions x width with the same number of positions. Stacks inside a layer of another stack are left out.
     """
     names = {id(module): name for name, module in modules_of(model).items()}
     owners = {
         names[id(layer)]: (name, layer)
-        for name, layers in ((names[id(one)], one) for one in model.modules() if _are_layers(one))
+        for name, layers in ((names[id(module)], module) for module in model.modules() if _are_layers(module))
         for layer in layers.children()
     }
-    ran: dict[str, list[tuple[str, Any, Any]]] = {}
+    calls_of: dict[str, list[tuple[str, Any, Any]]] = {}
 
     def hook(layer: str, owner: str) -> Any:
-        def note(module: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
-            ran.setdefault(owner, []).append((layer, _of_places((*args, *kwargs.values())), _of_places([output])))
+        def record(module: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+            before, after = _hidden_states((*args, *kwargs.values())), _hidden_states([output])
+            calls_of.setdefault(owner, []).append((layer, before, after))
 
-        return note
+        return record
 
     hooks = [(module, hook(layer, owner)) for layer, (owner, module) in owners.items()]
     with untouched(model), hooked(after=hooks, with_kwargs=True), torch.no_grad():
         Inputs.of(model, inputs).without_cache(model).run(model)
-    fitting = {name: calls for name, calls in ran.items() if _all_alike([_places(after) for *_, after in calls])}
-    outermost = (name for name in fitting if not any(name.startswith(f"{other}.") for other in fitting))
-    return [_stack(name, fitting[name]) for name in outermost]
+    stacks = {name: calls for name, calls in calls_of.items() if _all_alike([_length(after) for *_, after in calls])}
+    outermost = (name for name in stacks if not any(name.startswith(f"{other}.") for other in stacks))
+    return [_stack(name, stacks[name]) for name in outermost]
 
 
 def short_names(stacks: list[Stack]) -> list[str]:
-    """Return what the layers are called: "layer 0", or "encoder layer 0" where there are several stacks."""
+    """Return the display names of the layers: "layer 0", or "encoder layer 0" where there are several stacks."""
     paths = [stack.name.split(".") for stack in stacks]
     parts = list(itertools.zip_longest(*paths, fillvalue=""))
     differ = next((i for i, names in enumerate(parts) if len(set(names)) > 1), None)
-    said = ["" if differ is None else f"{path[min(differ, len(path) - 1)]} " for path in paths]
-    return [f"{name}layer {i}" for name, stack in zip(said, stacks, strict=True) for i in range(len(stack.calls))]
+    prefixes = ["" if differ is None else f"{path[min(differ, len(path) - 1)]} " for path in paths]
+    pairs = zip(prefixes, stacks, strict=True)
+    return [f"{prefix}layer {i}" for prefix, stack in pairs for i in range(len(stack.calls))]
 
 
 def _stack(name: str, calls: list[tuple[str, Any, Any]]) -> Stack:
     times: dict[str, int] = {}
-    said = []
+    names = []
     for layer, _, _ in calls:
         times[layer] = times.get(layer, 0) + 1
-        said.append(layer if times[layer] == 1 else f"{layer}#{times[layer]}")
+        names.append(layer if times[layer] == 1 else f"{layer}#{times[layer]}")
     before = calls[0][1]
-    return Stack(name, tuple(said), _places(calls[0][2]), None if before is None else before[0])
+    return Stack(name, tuple(names), _length(calls[0][2]), None if before is None else before[0])
 
 
-def _all_alike(places: list[int]) -> bool:
-    return len(set(places)) == 1 and places[0] > 0
+def _all_alike(lengths: list[int]) -> bool:
+    return len(set(lengths)) == 1 and lengths[0] > 0
 
 
 def _are_layers(module: nn.Module) -> bool:
     children = list(module.children())
-    alike = len({type(one) for one in children}) == 1 and any(True for _ in children[0].children())
+    alike = len({type(child) for child in children}) == 1 and any(True for _ in children[0].children())
     return isinstance(module, (nn.ModuleList, nn.Sequential)) and alike
 
 
-def _of_places(found: Any) -> Tensor | None:
-    """Return the first tensor of 1 x places x width among what a module was given, or gave."""
-    parts = (one[0] if isinstance(one, (tuple, list)) and one else one for one in found)
-    fitting = (x for x in parts if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3 and len(x) == 1)
-    return next(fitting, None)
+def _hidden_states(values: Any) -> Tensor | None:
+    """Return the first floating-point tensor of 1 x positions x width among a module's arguments or outputs."""
+    firsts = (value[0] if isinstance(value, (tuple, list)) and value else value for value in values)
+    states = (x for x in firsts if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 3 and len(x) == 1)
+    return next(states, None)
 
 
-def _places(x: Tensor | None) -> int:
+def _length(x: Tensor | None) -> int:
     return 0 if x is None else x.shape[1]

@@ -1,4 +1,4 @@
-"""Tracing: where a decision travels through the layers of a model."""
+"""`conserva.trace`: relevance at the output of every layer."""
 
 from __future__ import annotations
 
@@ -32,58 +32,59 @@ def trace(
     checkpoint: str = AUTO,
     fingerprint: bool = False,
 ) -> Trace:
-    """Follow a decision through the layers of a model: the relevance at the output of each.
+    """Explain one input with the relevance at the output of every layer.
 
     Parameters
     ----------
     task
-        What `conserva.load` returned, or a task made by hand. The layers must keep the positions of the features;
-        positions that the network adds, such as a class token, have columns of their own.
+        A task: the result of `conserva.load`, or an instance such as `conserva.Text(model, tokenizer)`. The layers must
+        preserve the positions of the features. Positions that the network adds, such as a class token, get their own
+        columns.
     inputs
-        One input, as the task takes it.
+        A single input of the task.
     target
         A label, a class index, a contrast "a - b", or None for the predicted class.
     method
-        The name of a rule set, with options as in "exact:gamma=0.1", or a rule set of your own.
+        The name of a rule set, optionally with options, such as "exact:gamma=0.1", or a custom rule set.
     truncate, trusted, checkpoint, fingerprint
         As in `conserva.explain`.
 
     Returns
     -------
     Trace
-        Layers x features.
+        The scores, layers x features, and the ledger.
 
     Examples
     --------
-    >>> found = conserva.trace(conserva.load(), "a joy.")
-    >>> found.layers[0]
+    >>> result = conserva.trace(conserva.load(), "a joy.")
+    >>> result.layers[0]
     'inputs'
     """
     if not isinstance(task, Task):
         raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
-    found = find(method)
-    rules = rules_of(found)
+    chosen = find(method)
+    rules = rules_of(chosen)
     if rules is None:
         raise Error(
-            f"method={found.name!r} gives no relevance at the layers between: a trace begins at the inputs and needs a "
-            f"rule set, one of {', '.join(RULE_SETS)}."
+            f"method={chosen.name!r} gives no relevance at hidden layers: a trace needs a rule set at the inputs, one "
+            f"of {', '.join(RULE_SETS)}."
         )
     if not task.is_one(inputs):
-        raise Error(f"inputs={inputs!r:.60} is not one {task.noun} as {task.name} takes it: a trace is of one.")
+        raise Error(f"inputs={inputs!r:.60} is not a single {task.noun} that {task.name} accepts: give one input.")
     encoded = task.encode(inputs, truncate=truncate)
     target = plain(target)
     batch, aim = task.batch([encoded]), task.aim(target, encoded)
     stacks = stacks_of(task.model, batch)
     columns = _columns(task, encoded, batch, stacks)
-    places = [INPUTS, *(name for stack in stacks for name in stack.modules)]
-    result = relevance(task.model, batch, [aim], rules=rules, at=places, trusted=trusted, checkpoint=checkpoint)
+    sites = [INPUTS, *(name for stack in stacks for name in stack.modules)]
+    result = relevance(task.model, batch, [aim], rules=rules, at=sites, trusted=trusted, checkpoint=checkpoint)
     logits, ledger = result.logits, result.ledger
     if logits is None or ledger is None:
-        raise Error(f"{type(task.network).__name__} is not a classifier: it gives no score for each class.")
-    joined = task.joined(batch, {place: result.scores(place) for place in result.inputs})[0]
-    rows = [columns.row(columns.entering, joined)]
-    for stack, its in zip(stacks, columns.stacks, strict=True):
-        rows += [columns.row(its, result.values[call].sum(-1)[0]) for call in stack.calls]
+        raise Error(f"{type(task.network).__name__} is not a classifier: its output has no logits.")
+    joined = task.joined(batch, {name: result.scores(name) for name in result.inputs})[0]
+    rows = [columns.row(columns.inputs, joined)]
+    for stack, positions in zip(stacks, columns.stacks, strict=True):
+        rows += [columns.row(positions, result.values[call].sum(-1)[0]) for call in stack.calls]
     index = class_of(task, target, encoded, int(logits[0].argmax()), logits.shape[-1])
     probabilities = task.head.probabilities(logits)
     return Trace(
@@ -98,86 +99,87 @@ def trace(
         output=float(result.output[0]),
         probability=None if index is None or probabilities is None else float(probabilities[0, index]),
         ledger=ledger.per_sample(result.output)[0],
-        method=found.name,
+        method=chosen.name,
         model=task.name,
-        provenance=provenance_of(task, found, fingerprint),
+        provenance=provenance_of(task, chosen, fingerprint),
         sections=encoded.sections,
     )
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a trace, and for the inputs and every stack which place stands in which column."""
+    """The columns of a trace, and the position that each column has in the inputs and in every stack of layers."""
 
     features: tuple[str, ...]
     special: tuple[bool, ...]
     words: tuple[int | None, ...]
-    entering: Mapping[int, int]
+    inputs: Mapping[int, int]
+    """Column -> position in the inputs."""
     stacks: Sequence[Mapping[int, int]]
-    """Column -> place."""
+    """For each stack: column -> position in its layers."""
 
-    def row(self, places: Mapping[int, int], scores: Tensor) -> tuple[float | None, ...]:
-        """Return the scores of one layer in their columns."""
-        found = scores.tolist()
-        return tuple(found[places[i]] if i in places else None for i in range(len(self.features)))
+    def row(self, positions: Mapping[int, int], scores: Tensor) -> tuple[float | None, ...]:
+        """Arrange the scores of one layer in columns; None where the layer lacks the position."""
+        values = scores.tolist()
+        return tuple(values[positions[i]] if i in positions else None for i in range(len(self.features)))
 
 
 def _columns(task: Task, encoded: Encoded, inputs: Mapping[str, Tensor], stacks: Sequence[Stack]) -> _Columns:
-    """Find the features among the places of the layers; refuse a network where that cannot be told."""
+    """Map the features to positions in the layers; raise if the network does not preserve positions."""
     own = task.own(encoded, inputs).tolist()
     widths = [inputs[name].shape[1] for name in task.features]
-    sizes, width, entering = [stack.places for stack in stacks], sum(widths), dict(enumerate(own))
+    sizes, width, at_inputs = [stack.positions for stack in stacks], sum(widths), dict(enumerate(own))
     if sizes == [width]:
-        return _Columns(encoded.tokens, encoded.special, encoded.words, entering, [entering])
+        return _Columns(encoded.tokens, encoded.special, encoded.words, at_inputs, [at_inputs])
     if sizes == widths:
-        found, first = [], 0
+        at_stacks, first = [], 0
         for size in sizes:
-            found.append({i: place - first for i, place in entering.items() if first <= place < first + size})
+            at_stacks.append({i: at - first for i, at in at_inputs.items() if first <= at < first + size})
             first += size
-        return _Columns(encoded.tokens, encoded.special, encoded.words, entering, found)
+        return _Columns(encoded.tokens, encoded.special, encoded.words, at_inputs, at_stacks)
     before = _added_before(task, encoded, inputs, stacks, own) if len(widths) == len(set(sizes)) == 1 else None
     if before is None:
-        there = ", ".join(f"{stack.places} in {stack.name}" for stack in stacks) or "no list of layers that keep theirs"
+        lengths = ", ".join(f"{stack.positions} in {stack.name}" for stack in stacks)
         raise Error(
-            f"{type(task.network).__name__}: it cannot be told which places of its layers are the {width} of its "
-            f"features: there is {there}. A trace needs layers that keep the features' places; conserva.explain "
-            "needs none."
+            f"{type(task.network).__name__} cannot be traced: the {width} positions of the features cannot be matched "
+            f"with those of its layers ({lengths or 'no list of layers has a fixed number'}). Use conserva.explain."
         )
     many = sizes[0] - width
     names = ["[cls]"] if many == 1 else [f"[added {i}]" for i in range(many)]
-    places = [*range(before), *(before + place for place in own), *range(before + width, many + width)]
+    positions = [*range(before), *(before + position for position in own), *range(before + width, many + width)]
     return _Columns(
         (*names[:before], *encoded.tokens, *names[before:]),
         (*[True] * before, *encoded.special, *[True] * (many - before)),
         (*[None] * before, *encoded.words, *[None] * (many - before)),
-        {before + i: place for i, place in entering.items()},
-        [dict(enumerate(places))] * len(stacks),
+        {before + i: position for i, position in at_inputs.items()},
+        [dict(enumerate(positions))] * len(stacks),
     )
 
 
 def _added_before(
     task: Task, encoded: Encoded, inputs: Mapping[str, Tensor], stacks: Sequence[Stack], own: Sequence[int]
 ) -> int | None:
-    """Return how many places stand before those of the features: where a feature enters tells, once it is changed.
+    """Return the number of positions that the network adds before the features.
 
-    None where it enters at none or at several, or elsewhere in each stack, as in a decoder that sees it shifted.
+    It is measured: one feature is changed, and the position where the hidden states change is compared with the
+    feature's own. None if no position or several change, or if the stacks differ, as with a decoder's shifted inputs.
     """
     name = task.features[0]
     given = inputs[name].clone()
-    candidates = [place for place, special in zip(own, encoded.special, strict=True) if not special]
-    # Another feature's value is one that the network surely takes.
+    candidates = [position for position, special in zip(own, encoded.special, strict=True) if not special]
+    # The value of another feature is certain to be valid.
     pairs = ((a, b) for a in reversed(candidates) for b in candidates if not given[0, a].equal(given[0, b]))
-    place, other = next(pairs, (None, None))
-    if place is None:
+    position, other = next(pairs, (None, None))
+    if position is None:
         return None
-    given[:, place] = given[:, other]
+    given[:, position] = given[:, other]
     changed = {stack.name: stack.entering for stack in stacks_of(task.model, {**inputs, name: given})}
-    found = set()
+    offsets = set()
     for stack in stacks:
         before, after = stack.entering, changed.get(stack.name)
         if before is None or after is None or before.shape != after.shape:
             return None
-        moved = (before != after).any(-1).nonzero().flatten().tolist()
-        found.add(moved[0] - place if len(moved) == 1 else -1)
-    offset = found.pop()
-    return offset if not found and 0 <= offset <= stacks[0].places - inputs[name].shape[1] else None
+        differing = (before != after).any(-1).nonzero().flatten().tolist()
+        offsets.add(differing[0] - position if len(differing) == 1 else -1)
+    offset = offsets.pop()
+    return offset if not offsets and 0 <= offset <= stacks[0].positions - inputs[name].shape[1] else None

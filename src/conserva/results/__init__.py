@@ -1,1 +1,1 @@
-"""Results: what was explained, what every feature got, and how it is saved and read again."""
+"""The result classes: explanations, generations and traces, and how they are saved and loaded."""

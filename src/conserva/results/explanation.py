@@ -1,4 +1,4 @@
-"""The result: what was explained, what every feature got, and where the rest of the score went."""
+"""`Explanation`: the score of every feature of one input, with the ledger of the explained output."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .schema import Count, Share, uneven, unsummed
 
 @dataclass(frozen=True)
 class Sink:
-    """The token on which a language model leaves attention that it has no use for: the first one it reads."""
+    """The attention sink of a language model: its first token, which receives attention that no other token needs."""
 
     token: str
     score: float
     share: Share
-    """Its part of all scores, counted without their signs."""
+    """Its absolute score divided by the sum of all absolute scores."""
     place: int | None
-    """Which of the features it is; None where it was left out of the picture."""
+    """The index of its feature; None after `Explanation.without_sink`."""
 
     @classmethod
-    def of(cls, place: int, features: Sequence[str], scores: Sequence[float]) -> Sink:
-        """Measure the sink among all scores."""
+    def of(cls, index: int, features: Sequence[str], scores: Sequence[float]) -> Sink:
+        """Return the sink with the feature's score, and its share of all scores."""
         total = sum(map(abs, scores))
-        return cls(features[place], scores[place], abs(scores[place]) / total if total else 0.0, place)
+        return cls(features[index], scores[index], abs(scores[index]) / total if total else 0.0, index)
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """Why a model gave a score: relevance of every feature, signed, in the unit of the output.
+    """The explanation of one output: a signed score for every feature, in the unit of the output.
 
     Examples
     --------
@@ -52,30 +52,31 @@ class Explanation(Result):
     features: tuple[str, ...]
     scores: tuple[float, ...]
     special: tuple[bool, ...]
-    """Which features are none of the input's own: the tokenizer's marks, a graph's virtual node."""
+    """Which features are not part of the user's input: a tokenizer's special tokens, a graph's virtual node."""
     words: tuple[int | None, ...]
-    """Which word of the text, or which node of the graph, a feature belongs to."""
+    """The index of the word in the text, or of the node in the graph, that each feature belongs to."""
     text: str
-    """What was explained, or what it is called."""
+    """The input as text, or its name."""
     target: str
     output: float
     probability: Share | None
-    """The probability of the target, if it is one of the model's classes."""
+    """The probability of the target, if it is a single class."""
     ledger: Ledger[float] | None
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     picture: Mapping[str, Any] | None = None
-    """What the features are drawn on, if they are not words: `kind` "molecule" with its `smiles`, where feature i is of
-    the atom words[i]; "superpixels" with an `image` (bytes, rows of pixels) and the `regions` of its pixels; "image"
-    with an `image` (a PNG in base64) and the `grid` of its patches, rows and columns."""
+    """What to draw the features on, if they are not words. `kind` is one of: "molecule" with its `smiles`, where
+    feature i belongs to atom words[i]; "superpixels" with an `image` (rows of pixels, 0 to 255) and the `regions`, the
+    superpixel of each pixel; "image" with an `image` (a base64-encoded PNG) and the `grid` (rows, columns) of its
+    patches."""
     sections: tuple[tuple[str, Count], ...] = ()
-    """Where the features come from several inputs: what each is called, and how many of the features it has."""
+    """For tasks with several inputs: the name of each input and its number of features, in order."""
     sink: Sink | None = None
-    """A language model's first token, and how much of the relevance it holds."""
+    """The attention sink of a language model."""
 
     def merged(self) -> Explanation:
-        """Return the same explanation with the pieces of a word summed up."""
+        """Return a copy in which the subword tokens of a word are one feature, with the sum of their scores."""
         groups: list[list[int]] = []
         borders = set(itertools.accumulate(count for _, count in self.sections))
         for i, word in enumerate(self.words):
@@ -86,19 +87,19 @@ class Explanation(Result):
         return self._of(groups)
 
     def visible(self) -> Explanation:
-        """Return the same explanation without the features that are none of the input's own."""
+        """Return a copy without the special features."""
         return self._of([[i] for i, special in enumerate(self.special) if not special])
 
     def without_sink(self) -> Explanation:
-        """Return the same explanation with a language model's first token left out of the picture, not of the books."""
+        """Return a copy without the attention sink's feature. `sink` and `ledger` still include its score."""
         if self.sink is None or self.sink.place is None:
             return self
         return self._of([[i] for i in range(len(self.features)) if i != self.sink.place])
 
     def _of(self, groups: Sequence[Sequence[int]]) -> Explanation:
-        """Return the same explanation with groups of features in their place, each with the sum of its scores."""
+        """Return a copy with one feature for each group of features, with the sum of their scores."""
         borders = list(itertools.accumulate(count for _, count in self.sections))
-        places = [bisect.bisect_right(borders, group[0]) for group in groups]
+        section_of = [bisect.bisect_right(borders, group[0]) for group in groups]
         sink = self.sink
         if sink is not None and sink.place is not None:
             sink = replace(sink, place=next((i for i, group in enumerate(groups) if sink.place in group), None))
@@ -108,7 +109,7 @@ class Explanation(Result):
             scores=tuple(sum(self.scores[i] for i in group) for group in groups),
             special=tuple(self.special[group[0]] for group in groups),
             words=tuple(self.words[group[0]] for group in groups),
-            sections=tuple((name, places.count(i)) for i, (name, _) in enumerate(self.sections)),
+            sections=tuple((name, section_of.count(i)) for i, (name, _) in enumerate(self.sections)),
             sink=sink,
         )
 
@@ -123,11 +124,11 @@ class Explanation(Result):
 
 
 def uncovered(sections: Sequence[tuple[str, int]], many: int) -> Iterator[str]:
-    """Yield that sections do not hold all of so many features."""
+    """Yield a flaw if the sections do not have `many` features in total."""
     if sections and (held := sum(count for _, count in sections)) != many:
         yield f"sections hold {held} features, and there are {many}"
 
 
 def _joined(pieces: Sequence[str]) -> str:
-    """Put the pieces of a word together, in the marks of the common tokenizers."""
+    """Join the subword tokens of a word, without WordPiece's "##"."""
     return pieces[0] + "".join(piece.removeprefix("##") for piece in pieces[1:])

@@ -1,4 +1,4 @@
-"""Several explanations: of many inputs by one method, or of one input by many methods."""
+"""Collections of explanations: of many inputs by one method, or of one input by many methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .schema import repeated
 
 
 class _Several(Result, Sequence[Explanation]):
-    """A sequence of explanations that is a result, too. It equals any sequence of the same explanations."""
+    """A result that is a sequence of explanations. It equals any sequence of the same explanations."""
 
     explanations: tuple[Explanation, ...]
 
@@ -24,8 +24,8 @@ class _Several(Result, Sequence[Explanation]):
     def __getitem__(self: Self, index: slice) -> Self: ...
 
     def __getitem__(self: Self, index: int | slice) -> Explanation | Self:
-        found = self.explanations[index]  # type: ignore[attr-defined]
-        return replace(self, explanations=found) if isinstance(index, slice) else found  # type: ignore[type-var]
+        chosen = self.explanations[index]  # type: ignore[attr-defined]
+        return replace(self, explanations=chosen) if isinstance(index, slice) else chosen  # type: ignore[type-var]
 
     def __len__(self) -> int:
         return len(self.explanations)
@@ -33,16 +33,16 @@ class _Several(Result, Sequence[Explanation]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and not isinstance(other, str) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as that of a list
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like a list
 
     def each(self: Self, change: Callable[[Explanation], Explanation]) -> Self:
-        """Return the same result with every explanation changed: `found.each(Explanation.merged)`."""
+        """Return a copy with a function applied to every explanation: `result.each(Explanation.merged)`."""
         return replace(self, explanations=tuple(map(change, self.explanations)))  # type: ignore[type-var,attr-defined]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Explanations(_Several):
-    """Explanations of many inputs, in their order: what `conserva.explain` returns for a list.
+    """Explanations of many inputs, in order: the result of `conserva.explain` for a list.
 
     Examples
     --------
@@ -62,19 +62,19 @@ class Explanations(_Several):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison(_Several):
-    """Explanations of one input by several methods: what `conserva.compare` returns.
+    """Explanations of one input by several methods: the result of `conserva.compare`.
 
     Examples
     --------
-    >>> found = conserva.compare(conserva.load(), "a joy.", methods=["gi", "exact"])
-    >>> found.of("exact").target
+    >>> comparison = conserva.compare(conserva.load(), "a joy.", methods=["gi", "exact"])
+    >>> comparison.of("exact").target
     'positive'
     """
 
     explanations: tuple[Explanation, ...]
-    """One for each method that applies to the model, in the order in which the methods were given."""
+    """One for each method that applies to the model, in the order of the given methods."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Method -> why it does not apply to the model."""
+    """The methods that do not apply to the model, each with the reason."""
 
     _schema = "conserva/comparison/1"
     _noun = "comparison"
@@ -82,13 +82,13 @@ class Comparison(_Several):
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods that apply to the model."""
-        return tuple(one.method for one in self.explanations)
+        return tuple(explanation.method for explanation in self.explanations)
 
     def of(self, method: str) -> Explanation:
         """Return the explanation by a method."""
-        for one in self.explanations:
-            if one.method == method:
-                return one
+        for explanation in self.explanations:
+            if explanation.method == method:
+                return explanation
         why = f" It was refused: {self.refused[method]}" if method in self.refused else ""
         raise Error(f"method={method!r} is not in this comparison, which has {', '.join(self.methods)}.{why}")
 

@@ -1,4 +1,4 @@
-"""The result for a whole generation: for every token that was written, what each token before it had to do with it."""
+"""`Generation`: for every generated token, the score of each token before it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ LOGIT, LOG_PROBABILITY = "logit", "log-probability"
 
 @dataclass(frozen=True)
 class Step:
-    """One token that was written, and why."""
+    """One generated token and its explanation."""
 
     token: str
     scores: tuple[float, ...]
-    """One for each feature that the model had read by then; those that follow have none."""
+    """One score for each feature before the token."""
     output: float
-    """The explained number: the token's logit, or the logarithm of its probability."""
+    """The explained output: the token's logit or log-probability."""
     probability: Share
     ledger: Ledger[float] | None
     others: tuple[tuple[str, Share], ...] = ()
-    """The tokens that were most probable in its place, with their probabilities."""
+    """The most probable tokens at this step, with their probabilities."""
 
     def _flaws(self) -> Iterator[str]:
         if self.ledger is not None:
@@ -38,12 +38,13 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class Generation(Result):
-    """A prompt, what was written after it, and for each written token the relevance of all tokens before it.
+    """A prompt, the text generated after it, and for each generated token the relevance of all tokens before it.
 
     Examples
     --------
-    >>> found = conserva.explain_generation(conserva.load("SmolLM2.gguf"), "The capital of France is")  # doctest: +SKIP
-    >>> found.row(0).show()  # doctest: +SKIP
+    >>> task = conserva.load("SmolLM2.gguf")  # doctest: +SKIP
+    >>> generation = conserva.explain_generation(task, "The capital of France is")  # doctest: +SKIP
+    >>> generation.row(0).show()  # doctest: +SKIP
     """
 
     _schema = "conserva/generation/1"
@@ -51,64 +52,69 @@ class Generation(Result):
     _in_repr = ("written", "method", "model")
 
     features: tuple[str, ...]
-    """All tokens: what was read, then what was written."""
+    """All tokens: those of the input, then the generated ones."""
     special: tuple[bool, ...]
     words: tuple[int | None, ...]
     start: Count
-    """Where among the features the written tokens begin: step i wrote the feature `start + i`."""
+    """The index of the first generated token: step i generated the feature `start + i`."""
     steps: tuple[Step, ...]
     text: str
     """The prompt."""
     written: str
-    """What was written after it, as text."""
+    """The generated text."""
     score: str
-    """What is explained: "logit" or "log-probability"."""
+    """The explained quantity: "logit" or "log-probability"."""
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     sections: tuple[tuple[str, Count], ...] = ()
-    """Where the features come from several inputs: what each is called, and how many of the features it has."""
+    """For tasks with several inputs: the name of each input and its number of features, in order."""
     sink: int | None = None
-    """Which feature is a language model's first token."""
+    """The index of the attention sink, a language model's first token."""
 
     def matrix(self) -> list[list[float]]:
-        """Return written tokens x features, 0 for what a token could not read."""
+        """Return the scores as generated tokens x features; 0 for features after a token."""
         width = len(self.features)
         return [[*step.scores, *[0.0] * (width - len(step.scores))] for step in self.steps]
 
     def row(self, step: int) -> Explanation:
-        """Return why one token was written; -1 is the last."""
-        one = self.steps[self._place("step", step)]
-        return self._explanation(one.scores, one.output, one.ledger, repr(one.token), one.probability)
+        """Return the explanation of one generated token; -1 is the last."""
+        chosen = self.steps[self._index("step", step)]
+        return self._explanation(chosen.scores, chosen.output, chosen.ledger, repr(chosen.token), chosen.probability)
 
     def span(self, first: int, last: int) -> Explanation:
-        """Return why a span was written, from one step to another, both included: relevance and books are sums.
+        """Return the explanation of several consecutive tokens: the sums of their scores, outputs and ledgers.
 
-        What a token of the span gave to a later one is the span's own, and stands at its place.
+        Scores that a token of the span has for a later one are included, at the token's own feature.
+
+        Parameters
+        ----------
+        first, last
+            The steps of the first and the last token, both included. Negative indices count from the end.
         """
         given = f"first={first!r}, last={last!r}"
-        first, last = self._place("first", first), self._place("last", last)
+        first, last = self._index("first", first), self._index("last", last)
         if first > last:
-            raise Error(f"{given}: the first comes after the last. Give them the other way round.")
+            raise Error(f"{given}: first comes after last. Swap them.")
         chosen = self.steps[first : last + 1]
-        scores = tuple(map(sum, itertools.zip_longest(*(one.scores for one in chosen), fillvalue=0.0)))
-        ledgers = [one.ledger for one in chosen]
+        scores = tuple(map(sum, itertools.zip_longest(*(step.scores for step in chosen), fillvalue=0.0)))
+        ledgers = [step.ledger for step in chosen]
         ledger = None
-        if all(one is not None for one in ledgers):
-            ledger = Ledger(*(sum(getattr(one, name) for one in ledgers) for name in ENTRIES))
+        if all(part is not None for part in ledgers):
+            ledger = Ledger(*(sum(getattr(part, name) for part in ledgers) for name in ENTRIES))
         words = "".join(self.features[self.start + first : self.start + last + 1])
-        return self._explanation(scores, sum(one.output for one in chosen), ledger, repr(words), None)
+        return self._explanation(scores, sum(step.output for step in chosen), ledger, repr(words), None)
 
-    def _place(self, name: str, given: int) -> int:
-        """Return which step is meant, counted from the first; negative numbers count from the end, as in a list."""
+    def _index(self, name: str, given: int) -> int:
+        """Return the index of a step; negative numbers count from the end, as in a list."""
         many = len(self.steps)
         try:
-            place = operator.index(given)  # numbers of numpy and torch are as good
+            index = operator.index(given)  # also accepts integers of numpy and torch
         except TypeError:
-            place = many
-        if not -many <= place < many:
-            raise Error(f"{name}={given!r}: there are {many} written tokens, counted from 0, or back from -1.")
-        return place % many
+            index = many
+        if not -many <= index < many:
+            raise Error(f"{name}={given!r} is not an index of the {many} generated tokens: give {-many} to {many - 1}.")
+        return index % many
 
     def _explanation(
         self,
@@ -152,6 +158,6 @@ class Generation(Result):
         if self.sink is not None and not 0 <= self.sink < many:
             yield f"sink is {self.sink}, and there are {many} features"
         for i, step in enumerate(self.steps):
-            # Every step has a score for the first token, which views show apart.
+            # Every step needs a score for the sink, which views show separately.
             if not (self.sink or 0) < len(step.scores) <= self.start + i:
                 yield f"steps[{i}].scores has {len(step.scores)} entries, and {self.start + i} features come before it"

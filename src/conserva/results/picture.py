@@ -1,4 +1,4 @@
-"""Whether a picture that was read from a file can be drawn, and fits the features that are drawn on it."""
+"""Validation of `Explanation.picture` when a result is loaded: it can be drawn, and matches the features."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "superpixels": {"image": tuple[tuple[_Byte, ...], ...], "regions": tuple[tuple[Count, ...], ...]},
     "image": {"image": str, "grid": tuple[_Positive, _Positive]},
 }
-"""Kind of a picture -> what it needs, and of which types."""
+"""The required fields of each kind of picture, with their types."""
 
 
 def picture_flaws(explanation: Explanation) -> Iterator[str]:
-    """Yield what is wrong with the picture of an explanation, if it has one."""
+    """Yield the flaws of an explanation's picture, if it has one."""
     picture = explanation.picture
     if picture is None:
         return
@@ -42,7 +42,7 @@ def picture_flaws(explanation: Explanation) -> Iterator[str]:
 
 
 def _molecule(explanation: Explanation, picture: Mapping[str, Any], scored: set[int]) -> Iterator[str]:
-    if find_spec("rdkit") is None:  # who cannot draw it can still read its scores
+    if find_spec("rdkit") is None:  # without it the molecule cannot be drawn, but the scores can be read
         return
     from ..datasets.molecules import parsed
 
@@ -55,24 +55,24 @@ def _molecule(explanation: Explanation, picture: Mapping[str, Any], scored: set[
         yield f"picture.smiles cannot be read: {error}"
         return
     if scored != set(range(atoms)):
-        yield f"picture.smiles has {atoms} atoms, and words names {len(scored)}, which are not the same"
+        yield f"picture.smiles has {atoms} atoms, which do not match the {len(scored)} in words"
 
 
 def _superpixels(explanation: Explanation, picture: Mapping[str, Any], scored: set[int]) -> Iterator[str]:
     image, regions = picture["image"], picture["regions"]
     wide = {len(row) for row in (*image, *regions)}
     if len(image) != len(regions) or len(wide) != 1 or 0 in wide:
-        yield "picture.image and picture.regions have not as many rows, or not as many pixels in each of them"
+        yield "picture.image and picture.regions differ in shape, or have rows of different length"
         return
     nodes = {node for row in regions for node in row}
     if nodes != scored:
-        yield f"picture.regions has {len(nodes)} regions, and words names {len(scored)}, which are not the same"
+        yield f"picture.regions has {len(nodes)} regions, which do not match the {len(scored)} in words"
 
 
 def _image(explanation: Explanation, picture: Mapping[str, Any], scored: set[int]) -> Iterator[str]:
     rows, columns = picture["grid"]
     if rows * columns != len(scored) or scored != set(range(len(scored))):
-        yield f"picture.grid has {rows} x {columns} patches, and words names {len(scored)}, which are not the same"
+        yield f"picture.grid has {rows} x {columns} patches, which do not match the {len(scored)} in words"
         return
     if find_spec("PIL") is None:
         return

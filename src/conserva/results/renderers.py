@@ -1,6 +1,6 @@
-"""The registry of renderers: which function of `conserva.views` shows which result, and as what.
+"""The registry of renderers: the function of `conserva.views` that renders each result in each format.
 
-Results find their views here, by name, when they are shown: they import none of them.
+Views are named as strings and imported on first use, so that the results do not depend on them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Renderer:
-    """A function of `conserva.views`, as "module:function", that renders one result."""
+    """A function of `conserva.views` that takes one result."""
 
     name: str
+    """The function, as "module:function"."""
 
     def __call__(self, result: Any, *arguments: Any) -> Any:
         module, _, name = self.name.partition(":")
@@ -26,7 +27,7 @@ class Renderer:
 
 
 class ListRenderer(Renderer):
-    """The same, for a function that renders several results at once."""
+    """A function of `conserva.views` that takes a list of results."""
 
     def _given(self, result: Any) -> Any:
         return [result]
@@ -85,4 +86,4 @@ RENDERERS: Mapping[str, Mapping[str, Renderer]] = {
         "picture": Renderer("bias_figure:draw_histograms"),
     },
 }
-"""Name of a result's class -> format -> renderer. Without "notebook", notebooks show the page in a frame."""
+"""The renderers by result class and format. Without a "notebook" renderer, notebooks embed the page in an iframe."""

@@ -1,4 +1,4 @@
-"""What all results have in common: they show themselves, and are saved and loaded."""
+"""The base classes of all results: saving, loading and rendering."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .renderers import FRAMED, RENDERERS, TEXT_FORMATS, Renderer
 from .saving import loaded, saved
 from .schema import read, written
 
-Self = TypeVar("Self", bound="Stored")  # typing has it from Python 3.11 on
+Self = TypeVar("Self", bound="Stored")  # typing.Self needs Python 3.11
 
 
 class Stored:
-    """What is saved as JSON, with the name and version of its schema, and checked when it is read."""
+    """A dataclass that is saved as JSON with a schema version, and validated when it is loaded."""
 
     _schema: ClassVar[str]
-    """The name and version of its JSON, such as "conserva/explanation/1"."""
+    """The name and version of its JSON schema, such as "conserva/explanation/1"."""
     _noun: ClassVar[str]
-    """What error messages call it, such as "explanation"."""
+    """Its name in error messages, such as "explanation"."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as dictionaries, lists, strings and numbers: what `to_json` writes."""
-        found: dict[str, Any] = json.loads(self.to_json())
-        return found
+        """Return the result as dictionaries, lists, strings and numbers, as in `to_json`."""
+        fields: dict[str, Any] = json.loads(self.to_json())
+        return fields
 
     def to_json(self) -> str:
         """Return the result as JSON."""
@@ -34,20 +34,20 @@ class Stored:
 
     @classmethod
     def from_json(cls: type[Self], text: str) -> Self:
-        """Return the result that `to_json` wrote. Raise `conserva.Error` if the text is damaged."""
+        """Load a result from the JSON of `to_json`. Raise `conserva.Error` if the JSON is invalid."""
         return read(cls, text, cls._schema, cls._noun)
 
     @classmethod
     def load(cls: type[Self], path: str | Path) -> Self:
-        """Return the result that was saved as JSON. Raise `conserva.Error` if the file is damaged."""
+        """Load a result from a .json file written by `save`. Raise `conserva.Error` if the file is invalid."""
         return read(cls, loaded(path), cls._schema, cls._noun, f"path={str(path)!r}")
 
 
 class Result(Stored):
-    """The base class of all results. Each is a frozen dataclass, whose fields are what is saved."""
+    """The base class of all results: frozen dataclasses, whose fields are saved."""
 
     _in_repr: ClassVar[tuple[str, ...]]
-    """The fields that its `repr` shows."""
+    """The fields shown by `repr`."""
 
     def save(self, path: str | Path) -> Path:
         """Write the result to a file and return its path.
@@ -55,8 +55,8 @@ class Result(Stored):
         Parameters
         ----------
         path
-            The ending chooses the format: .json, which `load` reads; .html, a page; or .png, .svg and .pdf, a picture,
-            for all results but generations.
+            The suffix chooses the format: .json, which `load` reads; .html, a page; .png, .svg or .pdf, a picture
+            (not available for generations).
         """
         renderers = self._renderers
         texts: dict[str, Callable[[], str]] = {".json": lambda: self.to_json() + "\n"}
@@ -64,7 +64,7 @@ class Result(Stored):
             if name in renderers:
                 texts[ending] = partial(renderers[name], self)
         picture = renderers.get("picture")
-        return saved(path, texts, picture and (lambda half: picture(self, half)))
+        return saved(path, texts, picture and (lambda file: picture(self, file)))
 
     def show(self) -> None:
         """Print the result to the terminal."""

@@ -1,4 +1,4 @@
-"""Results as files: the ending of a name says in which form."""
+"""Write results to files; the suffix of the file name chooses the format."""
 
 from __future__ import annotations
 
@@ -14,26 +14,34 @@ PICTURES = (".png", ".svg", ".pdf")
 def saved(
     path: str | Path, texts: Mapping[str, Callable[[], str]], draw: Callable[[Path], object] | None = None
 ) -> Path:
-    """Write one of the texts, by its ending, or let a picture be drawn; return the path."""
+    """Write a file in the format of its suffix, and return the path.
+
+    Parameters
+    ----------
+    texts
+        For each suffix of a text format, a function that returns the content.
+    draw
+        A function that writes a picture to a path, by its suffix; None if there is no picture.
+    """
     path = Path(path)
     given = f"path={str(path)!r}"
     check_file(path, given)
-    ending = path.suffix.lower()
-    if ending in texts:
-        return write_text(path, texts[ending](), given)
-    if draw is not None and ending in PICTURES:
+    suffix = path.suffix.lower()
+    if suffix in texts:
+        return write_text(path, texts[suffix](), given)
+    if draw is not None and suffix in PICTURES:
         return drawn(path, draw, given)
     *others, last = [*texts, *PICTURES] if draw is not None else [*texts]
     raise Error(f"{given} ends in {path.suffix!r}: choose {', '.join(others)} or {last}.")
 
 
 def drawn(path: str | Path, draw: Callable[[Path], object], given: str | None = None) -> Path:
-    """Let a picture be drawn to a file, whole or not at all; return the path."""
-    with writing(path, given), atomic_file(path) as half:
-        draw(half)
+    """Write a picture to a file atomically, and return the path."""
+    with writing(path, given), atomic_file(path) as temporary:
+        draw(temporary)
     return Path(path)
 
 
 def loaded(path: str | Path) -> str:
-    """Return the text of a JSON file that `saved` wrote."""
+    """Return the content of a JSON file that `saved` wrote."""
     return read_text(path, f"path={str(path)!r}")

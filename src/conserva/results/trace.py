@@ -1,4 +1,4 @@
-"""The result of a trace: relevance at the inputs and at the output of every layer, place by place."""
+"""`Trace`: relevance at the inputs and at the output of every layer, position by position."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .schema import Count, Share, uneven, unsummed
 
 @dataclass(frozen=True, repr=False)
 class Trace(Result):
-    """Relevance at the inputs and at the output of every layer: rows of layers x features.
+    """Relevance at the inputs and at the output of every layer, as layers x features.
 
     Examples
     --------
-    >>> found = conserva.trace(conserva.load(), "a joy.")
-    >>> len(found.layers), len(found.features)
+    >>> result = conserva.trace(conserva.load(), "a joy.")
+    >>> len(result.layers), len(result.features)
     (5, 5)
     """
 
@@ -28,36 +28,37 @@ class Trace(Result):
     _in_repr = ("target", "output", "method", "model")
 
     features: tuple[str, ...]
-    """The columns: the input's features, and the places that the network adds to them, such as "[cls]"."""
+    """The columns: the input's features, and the positions that the network adds, such as "[cls]"."""
     special: tuple[bool, ...]
     words: tuple[int | None, ...]
-    """Which word of the text, or which part of another input, a feature belongs to."""
+    """The index of the word in the text, or of the part of another input, that each feature belongs to."""
     layers: tuple[str, ...]
     """The rows, from the input to the output: "inputs", "layer 0", and so on."""
     scores: tuple[tuple[float | None, ...], ...]
-    """Layers x features; None where a layer has no such place."""
+    """Layers x features; None where a layer does not have the position."""
     sums: tuple[float, ...]
-    """The sum of each row. What is missing to the output joins it further on, or is lost by the rules."""
+    """The sum of each row. Its difference to the output is due to constants that later layers add, or lost by the
+    rules."""
     text: str
     target: str
     output: float
     probability: Share | None
-    """The probability of the target, if it is one of the model's classes."""
+    """The probability of the target, if it is a single class."""
     ledger: Ledger[float] | None
     method: str
     model: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     sections: tuple[tuple[str, Count], ...] = ()
-    """Where the features come from several inputs: what each is called, and how many of the features it has."""
+    """For tasks with several inputs: the name of each input and its number of features, in order."""
 
     def explanation(self) -> Explanation:
-        """Return the first row as an explanation: what `conserva.explain` gives, without a picture."""
-        there = [i for i, score in enumerate(self.scores[0]) if score is not None]
+        """Return the first row as an explanation, as by `conserva.explain`, but without a picture."""
+        columns = [i for i, score in enumerate(self.scores[0]) if score is not None]
         return Explanation(
-            features=tuple(self.features[i] for i in there),
+            features=tuple(self.features[i] for i in columns),
             scores=tuple(score for score in self.scores[0] if score is not None),
-            special=tuple(self.special[i] for i in there),
-            words=tuple(self.words[i] for i in there),
+            special=tuple(self.special[i] for i in columns),
+            words=tuple(self.words[i] for i in columns),
             text=self.text,
             target=self.target,
             output=self.output,
@@ -74,7 +75,7 @@ class Trace(Result):
         yield from uneven(self, "features", "special", "words")
         yield from uneven(self, "layers", "scores", "sums")
         if not many or not self.layers:
-            yield "features or layers has no entry"
+            yield "features or layers is empty"
         for i, (row, total) in enumerate(zip(self.scores, self.sums, strict=False)):
             if len(row) != many:
                 yield f"scores[{i}] has {len(row)} entries, and there are {many} features"

@@ -1,4 +1,4 @@
-"""Loading a model as the task that its configuration says it is for."""
+"""`conserva.load`: load a model as the task that its configuration names."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .heads import LANGUAGE, head_of
 from .image import load_image
 
 GRAPHS = "conserva-graphormer"
-"""The type of models of graphs."""
+"""The `model_type` of graph classifiers."""
 
 GGUF = ".gguf"
-"""How files end that hold a language model with its configuration and its tokenizer."""
+"""The suffix of files that contain a language model with its configuration and tokenizer."""
 
 
 def load(
@@ -39,27 +39,28 @@ def load(
     head: str | None = None,
     trust_remote_code: bool = False,
 ) -> Task:
-    """Load a model as the task that its configuration says it is for.
+    """Load a model as the task that its configuration names.
 
-    Tasks are: classifying texts, images or graphs, continuing a prompt, translating, transcribing, tagging words,
-    answering questions, filling blanks, comparing sentences. Weights are read from safetensors and GGUF only.
+    The tasks are: classification of texts, images or graphs, text generation, translation, transcription, token
+    classification, question answering, masked language modelling, and sentence similarity. Only safetensors and GGUF
+    weights are read.
 
     Parameters
     ----------
     model
-        A folder, a GGUF file, a name on the Hugging Face hub, or a bundled model: "sentiment", "digits", "bace" or
+        A folder, a GGUF file, a name on the Hugging Face Hub, or a bundled model: "sentiment", "digits", "bace" or
         "mnist".
     device
-        Where the model computes, such as "cuda".
+        The device of the model, such as "cuda".
     dtype
-        The data type of the weights, such as "bfloat16". The ledger closes to rounding in this type.
+        The dtype of the weights, such as "bfloat16". The ledger closes up to rounding errors of this dtype.
     labels
-        The texts that a model such as CLIP compares images with. Other models have labels of their own.
+        For models such as CLIP, the texts that images are compared with. Other models define their labels themselves.
     head
-        What the logits of a classifier mean, where its configuration is wrong or silent: "single_label",
+        How the logits of a classifier are interpreted, if its configuration is wrong or lacks it: "single_label",
         "multi_label", "binary", "regression" or "ordinal".
     trust_remote_code
-        Whether code that comes with the model may run.
+        Whether to run Python code that comes with the model.
 
     Returns
     -------
@@ -71,18 +72,18 @@ def load(
     >>> conserva.load()
     Text('sentiment', model=BertForSequenceClassification, device='cpu')
     """
-    from ..models import attention_only, graphormer  # noqa: F401 - which makes them known to transformers
+    from ..models import attention_only, graphormer  # noqa: F401 - registers them with transformers
 
     source, given = source_of(model), f"model={str(model)!r}"
-    place, kind_of_numbers = usable_device(device, f"device={str(device)!r}"), float_dtype(dtype)
+    torch_device, torch_dtype = usable_device(device, f"device={str(device)!r}"), float_dtype(dtype)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if source.endswith(GGUF):
         if not all(map(find_spec, ("gguf", "accelerate"))):
-            raise Error(f"{given} is read by gguf and accelerate: pip install 'conserva[gguf]'.")
+            raise Error(f"{given} needs the packages gguf and accelerate: pip install 'conserva[gguf]'.")
         source, options["gguf_file"] = str(Path(source).parent), Path(source).name
     with reading(given, _advice(source)):
-        task = _task(source, options, str(model), given, kind_of_numbers, labels, head)
-    return task if place.type == "cpu" else task.to(place)
+        task = _task(source, options, str(model), given, torch_dtype, labels, head)
+    return task if torch_device.type == "cpu" else task.to(torch_device)
 
 
 def _task(
@@ -99,16 +100,14 @@ def _task(
     config = config_of(source, options)
     kind = None if config.model_type == GRAPHS else head_of(config, source, name)
     if "gguf_file" in options:
-        kind = LANGUAGE  # which is all that such files hold
+        kind = LANGUAGE  # GGUF files contain nothing else
     if head is not None and kind is not None and not kind.classifies:
-        raise Error(f"head={head!r}: {given} is a {kind.noun}, whose output head is its own.")
+        raise Error(f"head={head!r} is for classifiers, but {given} is a {kind.noun}: leave it out.")
     auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
     network, missing = model_of(auto, source, options, config, dtype)
     if missing:
         noun = "graph classifier" if kind is None else kind.noun
-        raise Error(
-            f"{given} is not a {noun}: its file has no weights for {', '.join(missing[:3])}. Fine-tune it first."
-        )
+        raise Error(f"{given} is not a {noun}: its weights lack {', '.join(missing[:3])}. Fine-tune the model first.")
     if kind is None:
         return Graph(network, name=name, head=head)
     how = {"head": head} if kind.classifies else {}
@@ -118,7 +117,7 @@ def _task(
 
 
 def _check_ids(task: Task, given: str) -> None:
-    """Refuse a tokenizer whose tokens are not the model's. Some that were added to it may be beyond, if never met."""
+    """Raise if the tokenizer has ids beyond the model's embedding table. Added tokens may, as they may be unused."""
     tokenizer, network, table = getattr(task, "tokenizer", None), task.network, None
     with suppress(AttributeError, NotImplementedError):
         table = network.get_input_embeddings()  # type: ignore[operator]
@@ -127,34 +126,34 @@ def _check_ids(task: Task, given: str) -> None:
     own = set(tokenizer.get_vocab().values()) - set(tokenizer.get_added_vocab().values())
     used = [*own, *tokenizer("a")["input_ids"]]
     if isinstance(task, Seq2Seq):
-        with suppress(Error):  # it is not told, and may still be
+        with suppress(Error):  # the configuration may lack the start token, which then is needed only in use
             used += task.start
-    if wrong := [one for one in used if not 0 <= one < table.num_embeddings]:
+    if wrong := [token for token in used if not 0 <= token < table.num_embeddings]:
         raise Error(
-            f"{given} has embeddings for {table.num_embeddings:,} tokens, its tokenizer or generation_config.json uses "
-            f"the id {max(wrong, key=abs)}: they are not of one model. Save it again with save_pretrained."
+            f"{given} has embeddings for {table.num_embeddings:,} tokens, but its tokenizer or generation_config.json "
+            f"uses the id {max(wrong, key=abs)}: they belong to different models. Save them again with save_pretrained."
         )
 
 
 def _advice(source: str) -> str:
-    """Return what to do about a model that could not be loaded."""
+    """Return the end of the error message for a model that could not be loaded: the likely cause and what to do."""
     if os.path.isdir(source):
-        return "its files are damaged, or not those of one model. Save it with save_pretrained, or download it again."
+        return "its files are damaged or of different models. Save it with save_pretrained, or download it again."
     bundled = ", ".join(map(repr, BUNDLED_MODELS))
     return (
-        "it is not a folder with config.json, model.safetensors and a tokenizer or processor, and the hub did not give "
-        f"it. Bundled models are {bundled}."
+        "it is not a folder with config.json, model.safetensors and a tokenizer or processor, and it could not be "
+        f"downloaded from the hub. The bundled models are {bundled}."
     )
 
 
 def source_of(name: str | Path) -> str:
-    """Return what a model is loaded from: a bundled one by its name, a folder, a GGUF file, or a name on the hub."""
+    """Resolve a model's name to the path of a bundled model, a folder or a GGUF file, or to a name on the hub."""
     path, given = expanded(name), f"model={str(name)!r}"
     if str(name) in BUNDLED_MODELS and not os.path.isfile(path / "config.json"):
         return str(resources.files("conserva") / "models" / str(name))
     if path.suffix == GGUF:
         if not exists(path):
-            raise Error(f"{given} does not exist: give a GGUF file that does.")
+            raise Error(f"{given} does not exist: give the path of a GGUF file.")
         return str(check_readable(path, given, sys.maxsize))
     if os.path.isdir(path):
         if not os.path.isfile(path / "config.json"):

@@ -1,4 +1,4 @@
-"""What every task is: it encodes inputs, names their features, takes some away, and knows the model's labels."""
+"""The base class of all tasks: encoding, batching and masking of inputs, and the labels of the model."""
 
 from __future__ import annotations
 
@@ -26,53 +26,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Encoded:
-    """An input as the model sees it: its features, which of them are not its own, and what they belong to."""
+    """An encoded input: its features, and the words that they belong to."""
 
     text: str
     tokens: tuple[str, ...]
+    """The names of the features."""
     special: tuple[bool, ...]
+    """Which features are not part of the user's input, as in `Explanation.special`."""
     words: tuple[int | None, ...]
+    """The index of the word that each feature belongs to, as in `Explanation.words`."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """How many of the features belong to each of the task's inputs, in their order."""
+        """The number of features of each of the task's inputs, in order."""
         return (len(self),)
 
     @property
     def key(self) -> str:
-        """What tells this input from others."""
+        """A string that identifies this input among others."""
         return self.text
 
     @property
     def fixed(self) -> tuple[bool, ...]:
-        """Which features can never be taken away."""
+        """Which features can never be removed."""
         return (False,) * len(self)
 
     @property
     def picture(self) -> Mapping[str, Any] | None:
-        """What the features are drawn on, as `Explanation.picture` has it."""
+        """What to draw the features on, as in `Explanation.picture`."""
         return None
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:
-        """What the parts are called and how many features each has, as `Explanation.sections` has it."""
+        """The name and the number of features of each part, as in `Explanation.sections`."""
         return ()
 
     @property
     def sink(self) -> int | None:
-        """Which feature is a language model's first token, as `Explanation.sink` has it."""
+        """The index of the attention sink, a language model's first token."""
         return None
 
     def controls(self) -> dict[str, np.ndarray]:
-        """Return scores that a method must beat and that need no model: name -> one for each feature."""
+        """Return baseline scores that are computed without the model, by name, with one score per feature."""
         return {}
 
 
 class Rows(Protocol):
-    """One input many times over, each time with other features taken away."""
+    """Copies of one input, each with other features removed."""
 
     def __len__(self) -> int: ...
 
@@ -80,14 +83,14 @@ class Rows(Protocol):
 
     @property
     def width(self) -> int:
-        """How many features the input has."""
+        """The number of features of the input."""
 
     def keys(self) -> np.ndarray:
-        """Return what a row is known by, rows x bytes: where it is equal, so is the model's answer."""
+        """Return the cache keys of the rows, rows x bytes: rows with equal keys have equal logits."""
 
 
 class Task(ABC):
-    """A model, and how it is asked.
+    """A model with its preprocessing: the base class of `conserva.Text`, `conserva.Causal` and so on.
 
     Examples
     --------
@@ -97,9 +100,9 @@ class Task(ABC):
     """
 
     features: ClassVar[tuple[str, ...]]
-    """The model's inputs whose places are the features, one after the other."""
+    """The names of the model's inputs whose positions are the features, in order."""
     noun: ClassVar[str]
-    """What an input is called in messages."""
+    """The name of an input in error messages."""
 
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
@@ -115,47 +118,47 @@ class Task(ABC):
         return self
 
     def __repr__(self) -> str:
-        devices = {str(one.device) for one in self.network.parameters()}
+        devices = {str(parameter.device) for parameter in self.network.parameters()}
         where = f", device={min(devices)!r}" if len(devices) == 1 else ""
         return f"{type(self).__name__}({self.name!r}, model={type(self.network).__name__}{where})"
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the weights: the same for the same model, wherever it was loaded from."""
+        """A hash of the weights, independent of where they were loaded from."""
         return fingerprint(self.network)
 
     @property
     def preprocessors(self) -> Mapping[str, Any]:
-        """What turns inputs into numbers before the model sees them, by name."""
+        """The tokenizer, image processor or the like, by name."""
         tokenizer = getattr(self, "tokenizer", None)
         return {} if tokenizer is None else {"tokenizer": tokenizer}
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The settings of the task itself that decide its numbers."""
+        """The settings of the task that affect its results."""
         return {}
 
     @property
     def network(self) -> nn.Module:
-        """The model itself, where the task reads it through something of its own."""
+        """The model itself; `model` may be a wrapper around it that returns logits."""
         return self.model.network if isinstance(self.model, Reading) else self.model
 
     @property
     def head(self) -> OutputHead:
-        """What the logits say: those of a vocabulary, or of the answers in a context, are one label of several."""
+        """How the logits are interpreted. The default is a softmax over classes or over a vocabulary."""
         return SINGLE_LABEL
 
     @property
     def classes(self) -> int:
-        """How many classes the model has; 0 where it does not tell."""
+        """The number of classes; 0 if the model does not define it."""
         return len(self.labels) or int(getattr(getattr(self.model, "config", None), "num_labels", 0))
 
     def aim(self, target: Any, encoded: Any) -> Any:
-        """Return a target of the user's as `conserva.relevance` takes it, for one input."""
+        """Convert the user's target for one input to a target of `conserva.relevance`."""
         return target
 
     def named(self, target: Any, index: int | None) -> str:
-        """Return what a target is called, given the class that it is, if it is one."""
+        """Return the display name of a target; `index` is its class, or None if it is not a single class."""
         if isinstance(target, str):
             return target
         if index is None:
@@ -163,7 +166,7 @@ class Task(ABC):
         return {i: label for label, i in self.labels.items()}.get(index, str(index))
 
     def titled(self, target: Any, index: int | None, encoded: Any) -> str:
-        """Return what a target is called for one input, where its own words may say it."""
+        """Return the display name of a target for one input, which may use words of the input."""
         return self.named(target, index)
 
     @property
@@ -173,55 +176,62 @@ class Task(ABC):
 
     @abstractmethod
     def is_one(self, given: Any) -> bool:
-        """Return whether something is one input rather than a list of them."""
+        """Return whether an argument is a single input rather than a list of inputs."""
 
     @abstractmethod
     def labelled(self, data: Any) -> Labelled:
-        """Return inputs with their labels, whatever they were given as."""
+        """Load inputs with their labels from any of the supported forms: a file, a dataset name, a list."""
 
     @abstractmethod
     def encode(self, given: Any, *, truncate: bool = False) -> Any:
-        """Return an input as the model sees it; one that the model cannot take is refused."""
+        """Encode an input; raise an error if the model cannot take it."""
 
     def encode_all(self, many: Sequence[Any], *, truncate: bool = False) -> list[Any]:
-        """Return inputs as the model sees them."""
-        return [self.encode(one, truncate=truncate) for one in many]
+        """Encode several inputs."""
+        return [self.encode(item, truncate=truncate) for item in many]
 
     def padded(self, length: int) -> int:
-        """Return how many places an input of some length takes in a batch."""
+        """Return the number of positions that an input with `length` features takes in a batch."""
         return length
 
     @abstractmethod
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
-        """Put inputs side by side, padded to the longest."""
+        """Collate encoded inputs to a batch, padded to the longest."""
 
     def joined(self, inputs: Mapping[str, Tensor], scores: Mapping[str, Tensor]) -> Tensor:
-        """Return the scores of all inputs' places side by side; refuse them where they are not those of the features.
+        """Concatenate the scores of the model's inputs along the positions.
 
-        Which of them are an input's own, `own` says.
+        `own` gives the columns of each sample's features. Raises `NotApplicable` if the shapes do not match the inputs.
+
+        Parameters
+        ----------
+        inputs
+            The batch.
+        scores
+            Samples x positions for each of the inputs in `features`.
         """
         for name in self.features:
             if name not in scores or scores[name].shape != inputs[name].shape[:2]:
-                there = " and ".join(f"{tuple(one.shape)} for {place}" for place, one in scores.items())
+                shapes = " and ".join(f"{tuple(x.shape)} for {key}" for key, x in scores.items())
                 raise NotApplicable(
-                    f"The scores have shape {there}, but {name} of a {self.noun} has {tuple(inputs[name].shape[:2])}: "
-                    f"{type(self.network).__name__} attends over other places than its features."
+                    f"The scores have shape {shapes}, but {name} of a {self.noun} has {tuple(inputs[name].shape[:2])}: "
+                    f"{type(self.network).__name__} attends over other positions than its features."
                 )
         return torch.cat([scores[name] for name in self.features], 1)
 
     def own(self, encoded: Encoded, inputs: Mapping[str, Tensor]) -> np.ndarray:
-        """Return where among the scores of `joined` those of one input stand: pads may lie between its parts."""
+        """Return the columns of the result of `joined` that hold one sample's features, without padding."""
         widths = np.cumsum([0, *(inputs[name].shape[1] for name in self.features)])
         return np.concatenate([first + np.arange(n) for first, n in zip(widths, encoded.parts, strict=False)])
 
     @abstractmethod
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
-        """Return what stands for features that are taken away: what was given, or the first preferred one there is."""
+        """Return the name of the masking: the given one, or the first of the preferred ones that the task supports."""
 
     @abstractmethod
     def masked(self, encoded: Any, kept: np.ndarray, mask: str) -> Rows:
-        """Return an input with some features taken away: for each row those that are kept."""
+        """Return copies of an input with features removed; `kept` is rows x features, True where a feature stays."""
 
     @abstractmethod
     def stack(self, parts: Sequence[Any]) -> dict[str, Tensor]:
-        """Put what `masked` made of several inputs side by side, padded to the longest."""
+        """Collate the results of `masked` for several inputs to a batch, padded to the longest."""

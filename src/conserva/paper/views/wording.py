@@ -85,7 +85,8 @@ class _Texts(Wording):
             f"Models of three attention-only blocks on frozen embeddings of {base}{quirks}, trained for each dataset "
             f"with {_seeds(results)}. Explained is the logit of the {shown(protocol.get('target'))} class. Scores of "
             f"GI, LRP, exact and AttnLRP are those at the output of the embedding block. Tokens, {special} special "
-            f"tokens, are replaced by the token `{shown(protocol.get('mask'))}` in {shown(protocol.get('steps'))} steps "
+            f"tokens, are replaced by the token `{shown(protocol.get('mask'))}` in "
+            f"{shown(protocol.get('steps'))} steps "
             f"(protocol `{shown(protocol.get('name'))}`)."
         ]
 
@@ -126,7 +127,8 @@ class _Graphs(Wording):
             f"Graphormers, trained for each dataset with {_seeds(results)}. Explained is the logit of the "
             f"{shown(protocol.get('target'))} class; scores are those of the nodes' tokens, the sum of their features "
             "and degrees. Nodes are added, the highest scores first, or removed, the smallest |scores| first; the "
-            f"virtual node always stays (protocol `{shown(protocol.get('name'))}`): {steps}. The paper does not say how "
+            f"virtual node always stays (protocol `{shown(protocol.get('name'))}`): {steps}. The paper does not say "
+            "how "
             "nodes are removed, so it is done in several ways:",
             "\n".join(
                 f"- `{one}`: {MASKINGS.get(one, '')}." for one in dict.fromkeys(c.mask for c in columns(results))

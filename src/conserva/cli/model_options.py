@@ -1,4 +1,4 @@
-"""What `conserva audit` and `conserva doctor` share: a model, and the inputs to check it on."""
+"""The options that `conserva audit` and `conserva doctor` share: a model, and inputs to run it on."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ TEXTS = (
     "the plot makes no sense, and nobody in it seems to mind.",
     "it is what it is: two hours, three songs, one good joke.",
 )
-"""The texts that a model is checked on when none is given."""
+"""The default inputs."""
 
 
-def add_checked_model(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the model and the inputs."""
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the model, the inputs and the target."""
     parser.add_argument(
         "name", nargs="?", metavar="MODEL", help=f"a folder or hub name (default: the bundled {BUNDLED})"
     )
-    parser.add_argument("--model", help="the same, by name")
+    parser.add_argument("--model", help="the same as MODEL")
     add_device(parser)
-    parser.add_argument("--text", action="append", help="a text to check it on; may be given several times")
+    parser.add_argument("--text", action="append", help="an input text; may be repeated")
     parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
 
 
-def checked_model(given: argparse.Namespace) -> tuple[Task, list[str], str | int | None]:
-    """Load the model that was named; return its task, the texts, and the target."""
+def model_and_texts(given: argparse.Namespace) -> tuple[Task, list[str], str | int | None]:
+    """Load the model, and return its task, the texts, and the target."""
     if given.name and given.model and given.name != given.model:
-        raise Error(f"Two models are named, {given.name!r} and {given.model!r}: give one.")
+        raise Error(f"Two models are given, {given.name!r} and --model {given.model!r}: give one.")
     task = load_task(given, given.name or given.model or BUNDLED)
     _check_texts(task, given.text)
     return task, list(given.text or TEXTS), target_of(given.target, task)
 
 
 def _check_texts(task: Task, texts: list[str] | None) -> None:
-    """Raise if a model of graphs or images would be checked on sentences: only SMILES and files are named by a text."""
+    """Raise an error if a model of graphs or images would get sentences: a text can only name a SMILES or a file."""
     from ..tasks import Graph, Image
 
     if isinstance(task, Image) and not texts:
-        raise Error(f"{task.name} reads images, and none is given: give files, as --text digit.png.")
+        raise Error(f"{task.name} takes images, and none is given: give files, such as --text digit.png.")
     if not isinstance(task, Graph):
         return
     if task.model.config.node_values is None:
         raise Error(
-            f"{task.name} reads graphs, which this command does not take: use conserva.audit(task, graphs) in Python."
+            f"{task.name} takes graphs, which this command does not read: use conserva.audit(task, graphs) in Python."
         )
     if not texts:
-        raise Error(f"{task.name} reads molecules, and none is given: give SMILES, as --text CCO.")
+        raise Error(f"{task.name} takes molecules, and none is given: give SMILES, such as --text CCO.")

@@ -8,8 +8,8 @@ from pathlib import Path
 from .._util.files import write_text
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..results.saving import drawn
-from .arguments import FORM, Commands, add_data, add_model, load_task, refuse
-from .output import put_json, say_written
+from .arguments import FORMATTER, Commands, add_data, add_model, load_task, refuse
+from .output import print_json, report_written
 from .progress import progress
 
 EVALUATE = """examples:
@@ -20,40 +20,40 @@ EVALUATE = """examples:
   conserva evaluate --model mnist --data mnist --count 20 --mask blank --steps 25
   conserva evaluate --model digits --data mnist --count 20
 
-A model of molecules reads a file with a column of SMILES, a model of images a folder that has a folder of them for each
-label. With --out everything is kept in that folder: the result, every curve of every sample, the figures, a report. A
-run that was stopped goes on where it was when the same command is given again."""
+For a model of molecules --data is a file with a column of SMILES, for a model of images a folder with one subfolder of
+images per label. With --out the result, the curves of every sample, the figures and a report are written to that
+folder. An interrupted run is resumed when the same command is given again."""
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser("evaluate", help="measure how faithful methods are", epilog=EVALUATE, **FORM)
+    parser = commands.add_parser("evaluate", help="measure how faithful methods are", epilog=EVALUATE, **FORMATTER)
     add_data(
         parser,
         "a .csv, .tsv, .jsonl, .json or .parquet file, a folder of images, or the name of a dataset",
         "texts or SMILES",
     )
-    parser.add_argument("--methods", help="which, as a,b,c (default: all)")
+    parser.add_argument("--methods", help="the methods, comma-separated (default: all)")
     parser.add_argument("--protocol", default="default", help="default or paper (default: %(default)s)")
     parser.add_argument(
-        "--watch", help="the class whose probability is watched, predicted or true (default: the protocol's)"
+        "--watch", help="the class whose probability is tracked, predicted or true (default: by the protocol)"
     )
     parser.add_argument(
         "--mask",
-        help="of tokens unk, mask, pad or drop (default: the protocol's); of nodes token, induced or blank (default: "
-        "token); of patches mean or grey (default: mean)",
+        help="how to mask tokens: unk, mask, pad or drop (default: by the protocol); nodes: token, induced or blank "
+        "(default: token); patches: mean or grey (default: mean)",
     )
-    parser.add_argument("--steps", help="in how many steps features go, or each for one at a time (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw and the bootstrap (default: %(default)s)")
+    parser.add_argument("--steps", help="the number of masking steps, or each for one feature per step (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of draw and bootstrap (default: %(default)s)")
     parser.add_argument("--random-seeds", type=int, default=5, help="random orders to average (default: %(default)s)")
-    parser.add_argument("--no-reference", action="store_true", help="leave out the yardsticks")
-    parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
+    parser.add_argument("--no-reference", action="store_true", help="leave out the baselines")
+    parser.add_argument("--truncate", action="store_true", help="truncate texts that exceed the maximum length")
     parser.add_argument(
-        "--batch-tokens", type=int, help="tokens, nodes or patches explained at once (default: what suits the device)"
+        "--batch-tokens", type=int, help="the tokens, nodes or patches in a batch (default: by the device)"
     )
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep everything there, and go on where it was")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write everything there, and resume from there")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    add_model(parser, BUNDLED, f"{BUNDLED}; of graphs there are {MOLECULES} and {DIGITS}, of images {IMAGES}")
+    add_model(parser, BUNDLED, f"{BUNDLED}; also {MOLECULES} and {DIGITS} for graphs, {IMAGES} for images")
     parser.set_defaults(run=_evaluate, out_needs=("pyarrow", "matplotlib"))
 
 
@@ -67,12 +67,12 @@ def _evaluate(given: argparse.Namespace) -> None:
 
     task = load_task(given)
     data = given.data
-    if isinstance(task, Image) or data in GRAPH_DATASETS:  # which their task reads itself, and others refuse
+    if isinstance(task, Image) or data in GRAPH_DATASETS:  # the task reads these itself, or raises an error
         refuse(f"--data {data}", given, "text_column", "label_column", "split")
     else:
         data = read_labelled(data, text=given.text_column, label=given.label_column, split=given.split)
-    with progress("evaluating") as say:
-        found = evaluate(
+    with progress("evaluating") as on_progress:
+        evaluation = evaluate(
             task,
             data,
             given.methods.split(",") if given.methods else None,
@@ -87,18 +87,18 @@ def _evaluate(given: argparse.Namespace) -> None:
             truncate=given.truncate,
             out=given.out,
             batch_tokens=given.batch_tokens,
-            progress=say,
+            progress=on_progress,
         )
     if given.json:
-        put_json(found.to_dict())
+        print_json(evaluation.to_dict())
     else:
-        show(found)
+        show(evaluation)
     if given.out:
         from ..views.curves import draw_conservation, draw_curves
         from ..views.evaluation_page import page
 
-        written = save(found, given.out)
-        drawn(given.out / "curves.png", lambda path: draw_curves(found, path))
-        drawn(given.out / "conservation.png", lambda path: draw_conservation(found, path))
-        write_text(given.out / "report.html", page(found))
-        say_written(*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html")))
+        written = save(evaluation, given.out)
+        drawn(given.out / "curves.png", lambda path: draw_curves(evaluation, path))
+        drawn(given.out / "conservation.png", lambda path: draw_conservation(evaluation, path))
+        write_text(given.out / "report.html", page(evaluation))
+        report_written(*written, *(given.out / name for name in ("curves.png", "conservation.png", "report.html")))

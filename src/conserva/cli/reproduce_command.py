@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import Error
 from ..paper.training.recipe import EMBEDDINGS
-from .arguments import FORM, Commands, add_device, device_of
-from .output import put_json, say_written
+from .arguments import FORMATTER, Commands, add_device, device_of
+from .output import print_json, report_written
 from .progress import progress_of_parts
-from .training import add_embeddings
+from .train_command import add_embeddings
 
 if TYPE_CHECKING:
     from ..paper.experiments.plan import Plan
@@ -25,29 +25,29 @@ REPRODUCE = """examples:
   conserva reproduce graphs --device cuda --jobs 6 --out results/graphs
   conserva reproduce graphs --datasets bace --masks token,induced --post-norm --out results/post-norm
 
-text: tables 1 and 2 of Ali et al. (2022) on seven datasets of texts, by attention-only classifiers.
-graphs: the same tables on molecules (bace) and superpixels (mnist), by Graphormers. The paper does not say how nodes
-are removed, so there are several maskings. token: nothing looks at them any more. induced: the graph is read anew
-without them. blank: they stay and say nothing.
+text: tables 1 and 2 of Ali et al. (2022) on seven text datasets, with attention-only classifiers.
+graphs: the same tables on molecules (bace) and superpixels (mnist), with Graphormers. The paper does not say how nodes
+are removed, so there are several masks. token: they are hidden from attention. induced: they are deleted from the
+graph. blank: they stay without features.
 
-Trains the models that are missing, evaluates every method on them, and writes tables, curves, conservation and examples
-to the folder. What is done already stays: a run that was stopped goes on where it was. --quick takes a small slice of
-everything, to see the whole path; its numbers mean nothing."""
+Trains the missing models, evaluates every method on them, and writes tables, curves, conservation and examples to the
+folder. An interrupted run is resumed from the folder. --quick runs all steps on a small part of the data, as a test;
+its numbers are meaningless."""
 
 _OPTIONS = {"text": ("as_released", "embeddings"), "graphs": ("masks", "post_norm")}
-"""Options that only one experiment has."""
+"""The options that only one of the experiments has."""
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser("reproduce", help="the paper's experiments", epilog=REPRODUCE, **FORM)
-    parser.add_argument("experiment", choices=tuple(_OPTIONS), help="which: tables 1 and 2 on texts, or on graphs")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
-    parser.add_argument("--datasets", help="which, as a,b,c (default: all of the experiment)")
-    parser.add_argument("--seeds", default="0,1,2", help="of the models, as a,b,c (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a small slice of everything, one seed, minutes on a CPU")
+    parser = commands.add_parser("reproduce", help="the paper's experiments", epilog=REPRODUCE, **FORMATTER)
+    parser.add_argument("experiment", choices=tuple(_OPTIONS), help="tables 1 and 2 on texts, or on graphs")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the output folder")
+    parser.add_argument("--datasets", help="the datasets, comma-separated (default: all of the experiment)")
+    parser.add_argument("--seeds", default="0,1,2", help="the seeds of the models (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a small part of the data, one seed, minutes on a CPU")
     add_device(parser)
-    parser.add_argument("--jobs", type=int, default=1, help="models side by side (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="models to run in parallel (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     texts = parser.add_argument_group("text")
     texts.add_argument(
@@ -55,10 +55,8 @@ def add(commands: Commands) -> None:
     )
     add_embeddings(parser, f"{EMBEDDINGS}; with --quick the bundled")
     graphs = parser.add_argument_group("graphs")
-    graphs.add_argument("--masks", help="how nodes are taken away, as a,b (default: token,induced,blank)")
-    graphs.add_argument(
-        "--post-norm", action="store_true", default=None, help="norms after the sums, not before the layers"
-    )
+    graphs.add_argument("--masks", help="how to mask nodes, comma-separated (default: token,induced,blank)")
+    graphs.add_argument("--post-norm", action="store_true", default=None, help="post-norm instead of pre-norm layers")
     parser.set_defaults(run=_reproduce, out_needs=("matplotlib",))
 
 
@@ -71,22 +69,22 @@ def _reproduce(given: argparse.Namespace) -> None:
                     f"{given.experiment}: leave it out."
                 )
     if given.jobs < 1:
-        raise Error(f"--jobs {given.jobs}: one or more.")
+        raise Error(f"--jobs {given.jobs} is not positive: give 1 or more.")
     if given.quick:
         import torch
 
-        torch.set_num_threads(1)  # on so small a slice threads wait for each other longer than they work
+        torch.set_num_threads(1)  # for so little data, several threads are slower
     from ..paper.experiments.run import reproduce
     from ..paper.views.results import summary, write
 
     plan = _text_plan(given) if given.experiment == "text" else _graph_plan(given)
-    with progress_of_parts() as say:
-        results = reproduce(plan, given.out, jobs=given.jobs, say=say)
+    with progress_of_parts() as on_progress:
+        results = reproduce(plan, given.out, jobs=given.jobs, say=on_progress)
     if given.json:
-        put_json([json.loads(one.to_json()) for one in results])
+        print_json([json.loads(result.to_json()) for result in results])
     else:
         summary(results)
-    say_written(*write(results, given.out))
+    report_written(*write(results, given.out))
 
 
 def _text_plan(given: argparse.Namespace) -> Plan:
@@ -111,7 +109,7 @@ def _graph_plan(given: argparse.Namespace) -> Plan:
 
     masks = _names(given.masks) or MASKS
     if unknown := [mask for mask in masks if mask not in MASKS]:
-        raise Error(f"--masks {given.masks}: {', '.join(unknown)} is none of {', '.join(MASKS)}.")
+        raise Error(f"--masks {given.masks}: {', '.join(unknown)} is not one of {', '.join(MASKS)}.")
     return GraphPlan(
         datasets=_names(given.datasets) or tuple(GRAPH_DATASETS),
         seeds=_seeds(given),
@@ -123,13 +121,13 @@ def _graph_plan(given: argparse.Namespace) -> Plan:
 
 
 def _names(given: str | None) -> tuple[str, ...]:
-    """Return names that were given with commas between, each once."""
+    """Split a comma-separated list of names, without duplicates."""
     return tuple(dict.fromkeys(given.split(","))) if given else ()
 
 
 def _seeds(given: argparse.Namespace) -> tuple[int, ...]:
     try:
-        seeds = tuple(int(one) for one in given.seeds.split(","))
+        seeds = tuple(int(seed) for seed in given.seeds.split(","))
     except ValueError:
-        raise Error(f"--seeds {given.seeds}: whole numbers with commas between, as 0,1,2.") from None
+        raise Error(f"--seeds {given.seeds} is not a list of integers: give them as 0,1,2.") from None
     return seeds[:1] if given.quick else seeds
