@@ -128,8 +128,7 @@ class _Graphs(Wording):
             f"{shown(protocol.get('target'))} class; scores are those of the nodes' tokens, the sum of their features "
             "and degrees. Nodes are added, the highest scores first, or removed, the smallest |scores| first; the "
             f"virtual node always stays (protocol `{shown(protocol.get('name'))}`): {steps}. The paper does not say "
-            "how "
-            "nodes are removed, so it is done in several ways:",
+            "how nodes are removed, so it is done in several ways:",
             "\n".join(
                 f"- `{one}`: {MASKINGS.get(one, '')}." for one in dict.fromkeys(c.mask for c in columns(results))
             ),
