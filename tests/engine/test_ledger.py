@@ -1,4 +1,4 @@
-"""The books: every constant is booked once, under the right name, for the right sample."""
+"""The ledger: every constant is recorded once, under the right name, for the right sample."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
-from conserva.engine.constants import MANY, Books, Entry
+from conserva.engine.constants import MANY, Constant, Constants
 from conserva.engine.passes import Relevance
 from tiny import HandWritten, bert, shake, tokens
 
@@ -237,12 +237,12 @@ def test_hand_written_model_groups_by_module() -> None:
 def test_a_bias_in_half_precision_is_summed_in_single() -> None:
     places = 1001  # which bfloat16 rounds to 1000
     shape = torch.Size((1, places, 2))
-    entry = Entry(torch.ones(2).bfloat16(), None, None, False, None, 0, 1, shape, 0)
+    entry = Constant(torch.ones(2).bfloat16(), None, None, False, None, 0, 1, shape, 0)
     entry.collect([torch.ones(shape, dtype=torch.bfloat16)])
-    books = Books(1, 0)
-    books.entries.append(entry)
+    constants = Constants(1, 0)
+    constants.entries.append(entry)
     zero = torch.zeros(1)
-    assert books.close({}, zero, zero, 1.0)[0].biases.tolist() == [2.0 * places]
+    assert constants.close({}, zero, zero, 1.0)[0].biases.tolist() == [2.0 * places]
 
 
 def test_each_bias_goes_to_the_module_that_owns_it() -> None:
@@ -258,41 +258,41 @@ def test_each_bias_goes_to_the_module_that_owns_it() -> None:
         torch.testing.assert_close(modules[name], expected.detach())
 
 
-def _closed(entry: Entry, grads: Sequence[Tensor]) -> list[float]:
-    """Return the biases of books with one entry that gradients reach."""
-    books = Books(entry.samples, 0)
-    books.entries.append(entry)
+def _closed(entry: Constant, grads: Sequence[Tensor]) -> list[float]:
+    """Return the biases of constants with one entry that gradients reach."""
+    constants = Constants(entry.samples, 0)
+    constants.entries.append(entry)
     for grad in grads:
         entry.collect([grad])
     zero = torch.zeros(entry.samples)
-    return books.close({}, zero, zero, 1.0)[0].biases.tolist()
+    return constants.close({}, zero, zero, 1.0)[0].biases.tolist()
 
 
 def test_what_reaches_a_constant_in_parts_adds_up() -> None:
     for places in (1, MANY - 1, MANY, MANY + 1):  # summed at once, or with all others at the end
         shape = torch.Size((2, places, 4))
-        entry = Entry(torch.ones(4), None, None, False, None, 0, 2, shape, 0)
+        entry = Constant(torch.ones(4), None, None, False, None, 0, 2, shape, 0)
         assert _closed(entry, [torch.ones(shape), 2 * torch.ones(shape)]) == [12.0 * places] * 2
         entry.relevance = torch.ones(2)
         assert _closed(entry, [torch.ones(shape)]) == [4.0 * places + 1] * 2
 
 
 def test_a_constant_along_the_samples_is_each_sample_s_own() -> None:
-    entry = Entry(torch.tensor([1.0, 2.0, 3.0]), None, None, False, None, 0, 3, torch.Size((3,)), 0)
+    entry = Constant(torch.tensor([1.0, 2.0, 3.0]), None, None, False, None, 0, 3, torch.Size((3,)), 0)
     assert _closed(entry, [torch.tensor([1.0, 10.0, 100.0])]) == [1.0, 20.0, 300.0]
 
 
 def test_a_number_in_half_precision_is_summed_in_single() -> None:
     shape = torch.Size((1, 1001, 1))
-    entry = Entry(1.0, None, None, False, None, 0, 1, shape, 0)
+    entry = Constant(1.0, None, None, False, None, 0, 1, shape, 0)
     assert _closed(entry, [torch.ones(shape, dtype=torch.bfloat16)]) == [1001.0]
 
 
 def test_sums_are_let_go_when_they_are_weighed() -> None:
-    shape, books = torch.Size((1, MANY, 2)), Books(1, 0)
-    entry = Entry(torch.ones(2), None, None, False, None, 0, 1, shape, 0)
-    books.entries.append(entry)
+    shape, constants = torch.Size((1, MANY, 2)), Constants(1, 0)
+    entry = Constant(torch.ones(2), None, None, False, None, 0, 1, shape, 0)
+    constants.entries.append(entry)
     entry.collect([torch.ones(shape)])
     assert entry.sums is not None
-    books.weigh()
+    constants.weigh()
     assert entry.sums is None

@@ -1,4 +1,4 @@
-"""Weights of 8 or 4 bits: layers that unpack them give what the unpacked model gives, with books that close."""
+"""Weights of 8 or 4 bits: layers that unpack them give what the unpacked model gives, with a ledger that closes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..engine.constants import Books, Entry, Unbatchable
+from ..engine.constants import Constant, Constants, Unbatchable
 from ..engine.coverage import calling_module
 from ..engine.operations import activations, arithmetic, attention, concat_and_fill, linear, norms
 from ..engine.operations.elementwise import Trail, known_trail, set_trail
@@ -62,7 +62,7 @@ class Record:
     function: str
     kind: str
     rule: str
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Constant] = field(default_factory=list)
     entering: Tensor | None = None
     leaving: Tensor | None = None
     heads: dict[str, Tensor] = field(default_factory=dict)
@@ -92,8 +92,8 @@ class Auditor(Batched):
     rearrange values, and sums of tensors that depend on the input, conserve relevance and are not recorded.
     """
 
-    def __init__(self, rules: RuleSet, books: Books, sources: Sources) -> None:
-        super().__init__(rules, books, sources)
+    def __init__(self, rules: RuleSet, constants: Constants, sources: Sources) -> None:
+        super().__init__(rules, constants, sources)
         self.records: list[Record] = []
         self._met: list[tuple[str, str]] = []
         self._holders: dict[int, list[list[Tensor]]] = {}
@@ -129,18 +129,18 @@ class Auditor(Batched):
                 heads.keep(self.attributes, args, out)
             return out
         given = args
-        books = self.books
-        assert books is not None
+        constants = self.constants
+        assert constants is not None
         aliases = _Aliases(self)
         args, kwargs = aliases.put(args), {key: aliases.put(value) for key, value in kwargs.items()}
-        booked, self._met = len(books.entries), []
+        booked, self._met = len(constants.entries), []
         out = super().__torch_function__(func, types, args, kwargs)
         if not live(out):
             return out
         kind, rule = self._met[0] if self._met else (_WATCHED[name], "")
         if name in _MATRIX_PRODUCTS and kind == "linear" and aliases.several:
             kind = "attention"
-        record = Record(calling_module(), name, kind, rule, books.entries[booked:])
+        record = Record(calling_module(), name, kind, rule, constants.entries[booked:])
         self.records.append(record)
         heads.note(self, record, given, kwargs, out)
         aliases.restore_trail(out)
@@ -149,9 +149,9 @@ class Auditor(Batched):
 
     def _watch(self, record: Record, out: Tensor, aliases: _Aliases) -> None:
         value = self._held(out)
-        assert self.books is not None
-        alone = self.books.samples == 1 == out.shape[0]
-        by_head = record.kind == "attention" and out.dim() == 4 and (alone or self.books.sample_axis(out) == 0)
+        assert self.constants is not None
+        alone = self.constants.samples == 1 == out.shape[0]
+        by_head = record.kind == "attention" and out.dim() == 4 and (alone or self.constants.sample_axis(out) == 0)
         self._hook(out, lambda grad: self._entered(record, value, grad, by_head))
         for i, alias in enumerate(aliases.made):
             own = self._held(alias)
@@ -198,13 +198,13 @@ class Auditor(Batched):
 
     def _by_sample(self, value: Tensor, grad: Tensor) -> Tensor:
         """Return the relevance of each sample: the sum of x * dF/dx."""
-        books = self.books
-        assert books is not None
-        axis = books.sample_axis(grad)
+        constants = self.constants
+        assert constants is not None
+        axis = constants.sample_axis(grad)
         if isinstance(axis, Unbatchable):
             raise axis
         if axis is None:
-            return _dots(value.reshape(books.samples, -1), grad.reshape(books.samples, -1), 1)
+            return _dots(value.reshape(constants.samples, -1), grad.reshape(constants.samples, -1), 1)
         return _dots(value.movedim(axis, 0), grad.movedim(axis, 0), 1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .._util.versions import versions
 from ..engine import graph_check, module_tree
-from ..engine.constants import Books, Unbatchable, joined_ledgers
+from ..engine.constants import Constants, Unbatchable, joined_ledgers
 from ..engine.context import Propagation, as_rule_set
 from ..engine.coverage import CoverageEntry
 from ..engine.forward import forward
@@ -111,11 +111,11 @@ def audit(
 
 def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet, call: Inputs, target: Any) -> Measured:
     """Run one forward and one backward pass, and record every operation."""
-    books = Books(call.samples(), 0)
+    constants = Constants(call.samples(), 0)
     sources = Sources(modules, call.features(), True, ())
-    auditor = Auditor(rules, books, sources)
+    auditor = Auditor(rules, constants, sources)
     try:
-        return _measured(model, modules, call, target, auditor, books, sources)
+        return _measured(model, modules, call, target, auditor, constants, sources)
     finally:
         auditor.let_go()
 
@@ -126,18 +126,18 @@ def _measured(
     call: Inputs,
     target: Any,
     auditor: Auditor,
-    books: Books,
+    constants: Constants,
     sources: Sources,
 ) -> Measured:
     rules = auditor.rules
     norms: list[NormRecord] = []
     with watching(modules, norms):
         _, (number,) = forward(model, call, sources, auditor, [target])
-    if books.in_doubt:
+    if constants.in_doubt:
         raise Unbatchable
     nodes = graph_check.check(model, [number], auditor)
     if not rules.attention.freezes:
-        graph_check.cancel_inside_softmax(nodes, auditor, books)
+        graph_check.cancel_inside_softmax(nodes, auditor, constants)
     leaves = list(sources.leaves.values())
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
     grads = auditor.gradient(in_float32(number).sum() * scale, leaves)
@@ -146,23 +146,23 @@ def _measured(
     for leaf, grad in zip(leaves, grads, strict=True):
         if grad is not None:
             relevance = in_float32(leaf.detach()) * in_float32(grad) / scale
-            inputs = inputs + relevance.reshape(books.samples, -1).sum(1)
-    books.weigh()
-    constants = [_constants(record.entries, output) / scale for record in auditor.records]
+            inputs = inputs + relevance.reshape(constants.samples, -1).sum(1)
+    constants.weigh()
+    by_record = [_constants(record.entries, output) / scale for record in auditor.records]
     recorded = {id(entry) for record in auditor.records for entry in record.entries}
-    unrecorded = [entry for entry in books.entries if id(entry) not in recorded]
+    unrecorded = [entry for entry in constants.entries if id(entry) not in recorded]
     rest: dict[nn.Module | None, Tensor] = {}
     for entry in unrecorded:
         if entry.relevance is not None and not entry.cancelled:
             rest[entry.module] = rest.get(entry.module, torch.zeros_like(output)) + _constants([entry], output) / scale
-    ledger, _ = books.close(modules, output, inputs, scale)
+    ledger, _ = constants.close(modules, output, inputs, scale)
     coverage: Sequence[CoverageEntry] = auditor.coverage.entries(modules)
     if not all(bool(torch.isfinite(entry).all()) for entry in (ledger.inputs, ledger.gap)):
         raise Error(
             f"The relevance has nan or inf under rules={rules.name!r}: run conserva.relevance on these inputs to see "
             "in which module it arises."
         )
-    return Measured(output, ledger, auditor.records, constants, rest, norms, coverage, scale)
+    return Measured(output, ledger, auditor.records, by_record, rest, norms, coverage, scale)
 
 
 def _constants(entries: Sequence[Any], like: Tensor) -> Tensor:

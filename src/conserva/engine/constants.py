@@ -23,7 +23,7 @@ class Unbatchable(Exception):  # noqa: N818 - not an error: the caller continues
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class Constant:
     """A constant that one tensor contains as a summand or as a part, and its relevance."""
 
     constant: Tensor | float
@@ -36,7 +36,7 @@ class Entry:
     where: Tensor | None
     """A mask of the elements that contain the constant; None for all."""
     axis: int | Unbatchable | None
-    """The axis of the tensor that holds the samples, as returned by `Books.sample_axis`."""
+    """The axis of the tensor that holds the samples, as returned by `Constants.sample_axis`."""
     samples: int
     shape: torch.Size
     number: int
@@ -99,7 +99,7 @@ class Entry:
         return not isinstance(self.constant, Tensor) or self.constant.dim() <= 1
 
 
-class Books:
+class Constants:
     """All constants that enter a forward pass, each with the autograd node where it enters.
 
     Parameters
@@ -118,7 +118,7 @@ class Books:
         self.samples_moved = batch_dim != 0
         self.rows_shuffled = False
         self.in_doubt = samples > 1 and batch_dim != 0  # whether the axis of the samples has to be verified
-        self.entries: list[Entry] = []
+        self.entries: list[Constant] = []
         self.nodes: list[Any] = []  # the autograd node of each entry; an entry itself must not hold it: its hook does
 
     @property
@@ -126,7 +126,7 @@ class Books:
         """Whether there are several samples, and they are known to be contiguous blocks of rows."""
         return self.samples > 1 and not self.in_doubt
 
-    def book(
+    def add(
         self,
         out: Tensor,
         constant: Any,
@@ -164,7 +164,7 @@ class Books:
             constant = constant * factor
         axis, module = self.sample_axis(out), None if id(parameter) in self._owned else calling_module(READING)
         base = _base(out)
-        entry = Entry(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
+        entry = Constant(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
         entry.of_layer = of_layer
         node: Any = base.grad_fn
         self.entries.append(entry)
@@ -210,7 +210,7 @@ class Books:
 
         Entries of the same shape are stacked: a few kernel launches for the whole model.
         """
-        by_shape: dict[object, list[Entry]] = {}
+        by_shape: dict[object, list[Constant]] = {}
         for entry in self.entries:
             if entry.sums is not None:
                 by_shape.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)

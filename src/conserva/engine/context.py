@@ -26,7 +26,7 @@ from .rules import DEFAULT, Rule, RuleSet, rule_set
 from .token_ids import Ids
 
 if TYPE_CHECKING:
-    from .constants import Books
+    from .constants import Constants
     from .memory import Keeper
     from .operations.tensors import Reader
     from .sources import Sources
@@ -41,14 +41,14 @@ class Propagation(TorchFunctionMode):
     def __init__(
         self,
         rules: RuleSet,
-        books: Books | None = None,
+        constants: Constants | None = None,
         sources: Sources | None = None,
         table: Mapping[str, Reader] = READERS,
     ) -> None:
         super().__init__()
         self.rules = rules
         self.table = table
-        self.books = books
+        self.constants = constants
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
@@ -73,7 +73,7 @@ class Propagation(TorchFunctionMode):
         self._removes_attributes = outer is None
         self.is_lean = True  # fused attention saves the mask itself, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
-        self._tracks_parameters = books is not None or not rules.linear.differentiates
+        self._tracks_parameters = constants is not None or not rules.linear.differentiates
         self._readers: dict[Any, Reader] = {}
         self._outer: list[Propagation | None] = []
         self._shadowed = False
@@ -152,7 +152,7 @@ class Propagation(TorchFunctionMode):
         reader = self.table.get(_ATTRIBUTES.get(func, name))
         if reader is None:
             reader = pass_through if name in ("__get__", "__set__", "") else self.default_reader(name)
-        if self.books is None and (reader is _linear_call or is_idle(reader, self.rules)):
+        if self.constants is None and (reader is _linear_call or is_idle(reader, self.rules)):
             reader = _call_unchanged
         self._readers[func] = reader
         return reader
@@ -232,9 +232,9 @@ class Propagation(TorchFunctionMode):
         """
         if self.has_detached and live(out) and (name := detached_by(constant) or detached_by(of)):
             self.detached_sums[out.grad_fn] = name
-        if self.books is not None and constant is not None and live(out) and not self.coverage.is_paused:
+        if self.constants is not None and constant is not None and live(out) and not self.coverage.is_paused:
             parameter = self.parameter_of(constant if of is None else of)
-            self.books.book(out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer)
+            self.constants.add(out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer)
 
     def frozen(self, x: Any) -> Any:
         """Return a live tensor detached; anything else unchanged."""
@@ -297,7 +297,7 @@ def _call_unchanged(context: Propagation, function: Callable[..., Any], *args: A
 
 def _linear_call(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     out = function(*args, **kwargs)
-    if args and context.books is not None:
+    if args and context.constants is not None:
         context.name_as(out, args[0])
     return out
 

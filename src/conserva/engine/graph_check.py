@@ -22,7 +22,7 @@ from .operations.patterns import ATTENTION, NORM, SHARE, is_watched, kind_of_fac
 from .quantized import is_packed_product, packed_biases
 
 if TYPE_CHECKING:
-    from .constants import Books
+    from .constants import Constants
     from .context import Propagation
 
 Calls = Mapping[Any, tuple[Any, str]]
@@ -285,9 +285,9 @@ def inside_softmaxes(nodes: Sequence[Any], softmaxes: Sequence[Any]) -> tuple[se
     return inside, products
 
 
-def cancel_inside_softmax(nodes: Sequence[Any], context: Propagation, books: Books) -> None:
+def cancel_inside_softmax(nodes: Sequence[Any], context: Propagation, constants: Constants) -> None:
     """Remove masks and position biases inside softmaxes from the ledger: they are part of the attention."""
-    books.cancel(inside_softmaxes(nodes, context.written_softmaxes)[0], layers=False)
+    constants.cancel(inside_softmaxes(nodes, context.written_softmaxes)[0], layers=False)
 
 
 def _by_kind(nodes: Sequence[Any]) -> list[list[Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import Error, NotApplicable
 from . import checks, graph_check
 from .autograd_graph import is_linear, nodes_behind
-from .constants import Books, Unbatchable, joined_ledgers, owners_of, powers_of_two
+from .constants import Constants, Unbatchable, joined_ledgers, owners_of, powers_of_two
 from .context import Propagation
 from .coverage import CoverageEntry
 from .forward import advice, forward
@@ -130,9 +130,9 @@ class Pass:
         features, samples = call.features(), call.samples()
         inside = [site for site in self.sites if site not in (INPUTS, EMBEDDINGS)]
         sources = Sources(self.modules, features, len(inside) < len(self.sites), inside, call.candidates())
-        books = Books(samples, call.batch_dim, owners_of(self.modules)) if self.keep_ledger else None
-        kind = Propagation if books is None or samples == 1 else Batched
-        context = kind(self.rules, books, sources)
+        constants = Constants(samples, call.batch_dim, owners_of(self.modules)) if self.keep_ledger else None
+        kind = Propagation if constants is None or samples == 1 else Batched
+        context = kind(self.rules, constants, sources)
         context.is_lean = self.plan is not None
         if self.plan is not None:
             context.keeper = Keeper(self.plan, device_of(self.model, call))
@@ -143,17 +143,17 @@ class Pass:
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = self._checked(call, targets, numbers, context)
         refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules)
-        if books is not None and not self.rules.attention.freezes:
-            graph_check.cancel_inside_softmax(nodes, context, books)
+        if constants is not None and not self.rules.attention.freezes:
+            graph_check.cancel_inside_softmax(nodes, context, constants)
         embeddings = _embeddings(output) if EMBEDDINGS in self.sites else {}
         if any(map(is_bypassed, embeddings.values())):
             # Known only after the run. Its saved tensors are freed before those of the second run are allocated.
-            del context, sources, books, output, numbers, nodes, embeddings
+            del context, sources, constants, output, numbers, nodes, embeddings
             return replace(self, plan=None)._run(call, targets)
         cut = sources.leaves if INPUTS in self.sites or not embeddings else embeddings
-        if books is not None and cut is embeddings:
+        if constants is not None and cut is embeddings:
             for x in cut.values():
-                books.cancel_inside(x)
+                constants.cancel_inside(x)
         shown = {**cut, **embeddings, **sources.module_outputs}
         last = len(numbers) - 1
         logits = classes_of(output, samples)
@@ -169,7 +169,7 @@ class Pass:
             refuse_unknown_leaves(nodes_behind(numbers), cast(Sources, context.sources).leaves.values(), self.modules)
             inside = [site for site in self.sites if site not in (INPUTS, EMBEDDINGS)]
             sources = Sources(self.modules, call.features(), len(inside) < len(self.sites), inside, call.candidates())
-            recording = Propagation(self.rules, Books(call.samples(), call.batch_dim), sources)
+            recording = Propagation(self.rules, Constants(call.samples(), call.batch_dim), sources)
             recording.calls = {}
             _, again = forward(self.model, call, sources, recording, targets)
             graph_check.check(self.model, again, recording, self.trusted)
@@ -186,7 +186,7 @@ class Pass:
     ) -> _Split:
         """Take one gradient, and compute relevance and the ledger from it."""
         sources = cast(Sources, context.sources)
-        check = context.books is not None and context.books.in_doubt
+        check = context.constants is not None and context.constants.in_doubt
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
@@ -204,14 +204,14 @@ class Pass:
             finite = checks.all_finite(list(values.values()))
             if last or finite.all():
                 break
-            if context.books is not None:
-                context.books.clear()
+            if context.constants is not None:
+                context.constants.clear()
         if all(grad is None for grad in grads):
             raise Error(f"No relevance reaches {', '.join(map(repr, shown))}: the target does not depend on it.")
         output, ledger, modules = in_float32(number.detach()), None, dict[str, Tensor]()
-        if context.books is not None:
-            carried = torch.stack([_by_sample(values[name], context.books) for name in cut]).sum(0)
-            ledger, modules = context.books.close(self.modules, output, carried.to(output), scale)
+        if context.constants is not None:
+            carried = torch.stack([_by_sample(values[name], context.constants) for name in cut]).sum(0)
+            ledger, modules = context.constants.close(self.modules, output, carried.to(output), scale)
             if check:
                 self._check_samples(context, number, cut, [ledger.inputs, *modules.values()], scale, keep)
         coverage, inputs = context.coverage.entries(self.modules), sources.inputs
@@ -249,20 +249,20 @@ class Pass:
 
         This verifies that the batch dimension of each tensor was inferred correctly from its shape.
         """
-        books, sources = context.books, cast(Sources, context.sources)
-        if books is None or (number.is_cuda and torch.cuda.is_current_stream_capturing()):
+        constants, sources = context.constants, cast(Sources, context.sources)
+        if constants is None or (number.is_cuda and torch.cuda.is_current_stream_capturing()):
             return  # a computation is checked before it is recorded as a CUDA graph
         once = torch.stack(list(found))
         factors = powers_of_two(len(number), once)
         weighted = (in_float32(number) * factors).sum() * scale
         grads = context.gradient(weighted, list(cut.values()), keep=keep)
         shares = [
-            _by_sample(sources.in_input_shape(name, in_float32(x.detach()) * in_float32(grad)), books)
+            _by_sample(sources.in_input_shape(name, in_float32(x.detach()) * in_float32(grad)), constants)
             for (name, x), grad in zip(cut.items(), grads, strict=True)
             if grad is not None
         ]
         carried = torch.stack(shares).sum(0).to(once) / scale
-        _, modules = books.close(self.modules, once[0], carried, scale)
+        _, modules = constants.close(self.modules, once[0], carried, scale)
         twice = torch.stack([carried, *modules.values()])
         difference = (twice - once * factors).abs().amax(1)
         if bool((difference > TOLERANCE * (once * factors).abs().amax(1)).any()):
@@ -317,13 +317,13 @@ def device_of(model: nn.Module, call: Inputs) -> torch.device:
     return next((parameter.device for parameter in model.parameters() if parameter.is_cuda), first)
 
 
-def _by_sample(values: Tensor, books: Books) -> Tensor:
+def _by_sample(values: Tensor, constants: Constants) -> Tensor:
     """Sum relevance over all dimensions but that of the samples."""
-    if books.samples == 1:
+    if constants.samples == 1:
         return values.sum().reshape(1)
-    if values.dim() <= books.batch_dim or values.shape[books.batch_dim] != books.samples:
+    if values.dim() <= constants.batch_dim or values.shape[constants.batch_dim] != constants.samples:
         raise Unbatchable
-    return values.movedim(books.batch_dim, 0).flatten(1).sum(1)
+    return values.movedim(constants.batch_dim, 0).flatten(1).sum(1)
 
 
 def _embeddings(output: Any) -> dict[str, Tensor]:

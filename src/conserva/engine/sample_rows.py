@@ -1,7 +1,7 @@
 """Detection of calls that may move samples away from dimension 0.
 
 As long as all calls keep the rows of every sample in place, the ledger knows where each sample is. After any other call
-it infers that from shapes, and verifies it with a second gradient: see `Books.in_doubt`.
+it infers that from shapes, and verifies it with a second gradient: see `Constants.in_doubt`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Batched(Propagation):
     ) -> Any:
         out = super().__torch_function__(func, types, args, kwargs)
         if (
-            self.books is not None
-            and self.books.follows_rows
+            self.constants is not None
+            and self.constants.follows_rows
             and not keeps_rows(self.attributes, func, args, kwargs or {}, out)
         ):
-            self.books.in_doubt = True
+            self.constants.in_doubt = True
         return out
 
 

@@ -64,7 +64,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
         if (is_nonlinear(a) or is_nonlinear(b)) and _continues(context, a, b):
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)
-        if (context.books is not None or context.has_detached) and live(a) != live(b):
+        if (context.constants is not None or context.has_detached) and live(a) != live(b):
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
             # A plain number is part of an activation, whose f(0) is recorded if activations follow the rule `ratio`.
             if isinstance(constant, Tensor) or context.rules.activation.follows:
@@ -84,7 +84,7 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
-        if (context.books is not None and live(a) != live(b)) or is_nonlinear(a) or is_nonlinear(b):
+        if (context.constants is not None and live(a) != live(b)) or is_nonlinear(a) or is_nonlinear(b):
             return computed_on_copy(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 

@@ -23,7 +23,7 @@ def concatenate(
     """Read `cat` and `stack`: tensors that are not live, such as class tokens, are constants of the result."""
     tensors = [context.constant(tensor) if type(tensor) is Parameter else tensor for tensor in tensors]
     out = function(tensors, *args, **kwargs)
-    if context.books is not None and live(out):
+    if context.constants is not None and live(out):
         for i, tensor in enumerate(tensors):
             if not live(tensor) and tensor.numel():
                 others_zero = [x if i == j else torch.zeros_like(x) for j, x in enumerate(tensors)]
@@ -63,7 +63,7 @@ def fill_in_place(context: Propagation, function: Callable[..., Any], x: Any, ma
 
 def assign(context: Propagation, function: Callable[..., Any], x: Tensor, index: Any, value: Any) -> None:
     """Read `x[index] = value`. If it mixes live values and constants, it is done on a copy, for the ledger."""
-    if context.books is None or live(x) == live(value):
+    if context.constants is None or live(x) == live(value):
         function(x, index, value)
         return
     result, constants = x.clone(), torch.zeros_like(x)

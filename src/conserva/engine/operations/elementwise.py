@@ -347,6 +347,6 @@ def squared(context: Propagation, x: Tensor) -> Tensor:
 
 def record_value_at_zero(context: Propagation, out: Tensor, source: Tensor, at_zero: float) -> None:
     """Record f(0) in the ledger: a summand of an activation f(x) that its ratio does not cover."""
-    if at_zero and context.books is not None:
+    if at_zero and context.constants is not None:
         finite = torch.isfinite(source.detach())  # exp(-inf) of a mask is 0 and does not contain exp(0)
         context.record_constant(out, at_zero, where=finite)

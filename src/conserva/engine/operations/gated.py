@@ -86,7 +86,7 @@ def _may_bypass(context: Propagation, origin: LinearOrigin) -> bool:
     It may not if the ledger records a bias at that output, nor if softmaxes are differentiated: the search for nodes
     inside softmaxes needs the matrix products.
     """
-    return context.books is None or (origin.bias is None and context.rules.attention.freezes)
+    return context.constants is None or (origin.bias is None and context.rules.attention.freezes)
 
 
 def _mark_bypassed(context: Propagation, x: Tensor) -> None:

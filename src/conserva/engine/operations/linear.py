@@ -175,8 +175,8 @@ def matrix_product(context: Propagation, function: Callable[..., Any], input: An
     a, b = (input, *args, *kwargs.values())  # the second is called other, mat2, vec or tensor
     if live(a) and live(b):
         return function(*_bilinear(context, function, a, b))
-    if live(b) and b.dim() <= 2 and context.books is not None:
-        context.books.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are routed to experts
+    if live(b) and b.dim() <= 2 and context.constants is not None:
+        context.constants.rows_shuffled = True  # a constant matrix mixes the rows, as when tokens are routed to experts
     for x, weight in ((a, b), (b, a)):
         if live(x) and not context.rules.linear.differentiates and context.parameter_of(weight) is not None:
 
@@ -205,11 +205,11 @@ def einsum(context: Propagation, function: Callable[..., Any], equation: str, *o
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     operands = tuple(context.constant(operand) for operand in operands)
-    if context.books is not None:
+    if context.constants is not None:
         names, _, result = equation.replace(" ", "").partition("->")
         for name, operand in zip(names.split(","), operands, strict=True):
             if live(operand) and name[:1] != result[:1]:
-                context.books.samples_moved = context.books.rows_shuffled = True
+                context.constants.samples_moved = context.constants.rows_shuffled = True
     if sum(map(live, operands)) > 1:
         names, _, result = equation.replace(" ", "").partition("->")
         if names.split(",") == [result, result]:

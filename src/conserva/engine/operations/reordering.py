@@ -23,8 +23,8 @@ def move_axes(context: Propagation, function: Callable[..., Any], input: Any, *a
         follow_trail_through_view(context, function, input, out, *args, **kwargs)
     if not live(input):
         return out
-    if context.books is not None and not context.books.samples_moved and input.dim() > 1:
-        context.books.samples_moved = input.size(0) != out.size(0) or input.stride(0) != out.stride(0)
+    if context.constants is not None and not context.constants.samples_moved and input.dim() > 1:
+        context.constants.samples_moved = input.size(0) != out.size(0) or input.stride(0) != out.stride(0)
     return out
 
 
@@ -33,13 +33,13 @@ def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *a
     x = input
     out = function(x, *args, **kwargs)
     follow_trail_through_view(context, function, x, out, *args, **kwargs)
-    books = context.books
-    if books is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
+    constants = context.constants
+    if constants is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
         return out
     index = args[0] if args and isinstance(args[0], tuple) else args
     by_number = function.__name__ != "__getitem__" or any(isinstance(entry, (Tensor, list)) for entry in index)
-    if by_number and not x.shape[0] == out.shape[0] == books.samples:
-        books.rows_shuffled = True
+    if by_number and not x.shape[0] == out.shape[0] == constants.samples:
+        constants.rows_shuffled = True
     return out
 
 
