@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import tasks
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -30,33 +31,22 @@ if TYPE_CHECKING:
     from .results.explanations import Comparison, Explanations
     from .results.generation import Generation
     from .results.trace import Trace
-    from .tasks import Blanks, Causal, Graph, Image, Question, Seq2Seq, Similarity, Speech, Task, Text, Tokens
+    from .tasks import *  # noqa: F403 - they are listed there
     from .tasks.loading import load
 
 __all__ = [
     "Audit",
     "BiasStudy",
-    "Blanks",
-    "Causal",
     "Comparison",
     "Error",
     "Evaluation",
     "Explanation",
     "Explanations",
     "Generation",
-    "Graph",
-    "Image",
     "Ledger",
-    "Question",
     "Relevance",
     "Replaying",
     "RuleSet",
-    "Seq2Seq",
-    "Similarity",
-    "Speech",
-    "Task",
-    "Text",
-    "Tokens",
     "Trace",
     "audit",
     "bias",
@@ -72,6 +62,8 @@ __all__ = [
     "trace",
     "verify",
 ]
+__all__ += tasks.__all__
+
 __version__ = "0.1.0"
 
 _MODULES = {
@@ -97,25 +89,14 @@ _MODULES = {
     "results.explanations": ("Comparison", "Explanations"),
     "results.generation": ("Generation",),
     "results.trace": ("Trace",),
-    "tasks": (
-        "Blanks",
-        "Causal",
-        "Graph",
-        "Image",
-        "Question",
-        "Seq2Seq",
-        "Similarity",
-        "Speech",
-        "Task",
-        "Text",
-        "Tokens",
-    ),
     "tasks.loading": ("load",),
 }
 """Where the public names are defined. They are imported when they are first used: torch takes seconds to import."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in tasks.__all__:
+        return getattr(tasks, name)
     for module, names in _MODULES.items():
         if name in names:
             found = globals()[name] = getattr(import_module(f".{module}", __name__), name)

@@ -300,6 +300,6 @@ def test_without_pillow_it_says_what_to_install(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    monkeypatch.setattr("conserva.tasks.heads.part_of", lambda *_: pytest.fail("transformers was asked first"))
+    monkeypatch.setattr("conserva.tasks.image.part_of", lambda *_: pytest.fail("transformers was asked first"))
     assert main(["explain", *arguments]) == 1
     assert "pip install 'conserva[images]'" in capsys.readouterr().err

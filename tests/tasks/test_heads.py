@@ -12,8 +12,9 @@ from PIL import Image as Pictures
 
 import conserva
 import tiny_heads
+from conserva import tasks
 from conserva.cli import main
-from conserva.tasks.heads import HEADS, SENTENCES, head_of
+from conserva.tasks.detection import task_class_of
 from saved_models import SAVED
 from tiny_speech import tone, written
 
@@ -34,8 +35,18 @@ def test_the_configuration_says_which_task_it_is(folders: dict[str, Path], name:
 def test_every_head_of_transformers_has_its_table() -> None:
     from transformers.models.auto import modeling_auto
 
-    for head in (*HEADS, SENTENCES):
-        assert getattr(modeling_auto, head.table)
+    kinds = [kind for name in tasks.MODULES if (kind := getattr(tasks, name).kind) is not None]
+    assert len(kinds) == len(tasks.MODULES) - 1
+    for kind in kinds:
+        assert not kind.table or getattr(modeling_auto, kind.table)
+
+
+def test_every_task_is_public() -> None:
+    assert set(tasks.MODULES) == set(tasks.__all__) <= set(conserva.__all__)
+    for name in tasks.__all__:
+        assert getattr(conserva, name).__module__ == f"conserva.tasks.{tasks.MODULES[name]}"
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = tasks.Nothing
 
 
 @pytest.mark.parametrize(
@@ -51,21 +62,21 @@ def test_every_head_of_transformers_has_its_table() -> None:
 def test_architectures(architecture: str, auto: str, tmp_path: Path) -> None:
     from transformers import BertConfig
 
-    assert head_of(BertConfig(architectures=[architecture]), str(tmp_path), "m").auto == auto
+    assert task_class_of(BertConfig(architectures=[architecture]), str(tmp_path), "m").kind.auto == auto
 
 
 def test_code_of_a_models_own_says_what_it_is_for(tmp_path: Path) -> None:
     from transformers import BertConfig
 
     config = BertConfig(architectures=["MyOwnModel"], auto_map={"AutoModelForCausalLM": "my.MyOwnModel"})
-    assert head_of(config, str(tmp_path), "m").noun == "language model"
+    assert task_class_of(config, str(tmp_path), "m").kind.noun == "language model"
 
 
 def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
     from transformers import BertConfig
 
     with pytest.raises(conserva.Error, match="'m' is LlavaForConditionalGeneration, for which there is no task"):
-        head_of(BertConfig(architectures=["LlavaForConditionalGeneration"]), str(tmp_path), "m")
+        task_class_of(BertConfig(architectures=["LlavaForConditionalGeneration"]), str(tmp_path), "m")
 
 
 def test_a_gguf_file_says_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

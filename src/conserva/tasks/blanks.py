@@ -11,6 +11,7 @@ from torch import nn
 from ..datasets import Labelled
 from ..errors import Error
 from .encoded_text import EncodedText
+from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
 from .text_at_token import EncodedAtToken, TextAtToken
 from .user_inputs import read_with_text_labels
@@ -41,6 +42,8 @@ class Blanks(TextAtToken):
     >>> conserva.explain(task, "Paris is the [MASK] of France.").target  # doctest: +SKIP
     'capital'
     """
+
+    kind = ModelKind("masked language model", "AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES")
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> None:
         super().__init__(model, tokenizer, name, head=SINGLE_LABEL.name)

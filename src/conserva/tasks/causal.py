@@ -15,6 +15,7 @@ from ..datasets import Labelled
 from ..engine.hooks import hooked
 from ..errors import Error
 from .masking import TextRows, mask_of, masked
+from .model_kind import ModelKind
 from .prompts import EncodedPrompt, encoded_prompt, is_chat, prompt_of
 from .reading import Answer, Reading
 from .text import ROUNDED_TO
@@ -103,6 +104,8 @@ class Causal(Writer):
     >>> conserva.explain(task, "The capital of France is").target  # doctest: +SKIP
     ' Paris'
     """
+
+    kind = ModelKind("language model", "AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
 
     features = ("input_ids",)
     noun = "prompt"

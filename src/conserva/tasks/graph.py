@@ -18,9 +18,12 @@ from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..errors import Error
 from .classifier import Classifier
 from .masking import KeptRows
+from .model_kind import ModelKind
 from .task import Encoded
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..models.graphormer import Graphormer
 
 VIRTUAL = "virtual node"
@@ -82,6 +85,8 @@ class Graph(Classifier):
     Graph('bace', model=Graphormer..., device='cpu')
     """
 
+    kind = ModelKind("graph classifier", "AutoModelForSequenceClassification", classifies=True)
+
     features = ("inputs_embeds",)
     noun = "graph"
 
@@ -96,6 +101,10 @@ class Graph(Classifier):
                 "conserva.relevance, or conserva.integrations.geometric with PyTorch Geometric."
             )
         super().__init__(model, name, head)
+
+    @classmethod
+    def from_files(cls, model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        return cls(model, name, **how)
 
     @property
     def _device(self) -> torch.device:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,10 +24,14 @@ from ..errors import Error, NotApplicable
 from ..models.pretrained import config_of, model_of, part_of, reading
 from .classifier import Classifier
 from .masking import KeptRows
+from .model_kind import ModelKind
 from .output_heads import MULTI_LABEL, SINGLE_LABEL, OutputHead
 from .patches import Comparison, Grid, Patches, channels_of, grid_of, image_size
 from .pixels import ENDINGS, Pixels, is_image, pillow, png, read_image
 from .task import Encoded
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MASKS = ("mean", "grey")
 """How removed patches are filled. `mean`: the mean colour of the image. `grey`: the mean of the image processor, which
@@ -94,6 +98,13 @@ class Image(Classifier):
     >>> len(conserva.explain(task, np.zeros((28, 28), np.uint8)).features)
     49
     """
+
+    kind = ModelKind(
+        "image classifier",
+        "AutoModelForImageClassification",
+        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        classifies=True,
+    )
 
     features = ("patches",)
     noun = "image"
@@ -228,6 +239,11 @@ class Image(Classifier):
         first, positions = states.shape[1] - count, torch.arange(states.shape[1])
         expected = torch.stack([positions >= first, positions == first + chosen])
         return first if torch.equal(changed, expected) else None
+
+    @classmethod
+    def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        pillow()  # first, since the error of transformers does not name the extra to install
+        return cls(model, part_of("AutoImageProcessor", source, options), name=name, **how)
 
     def pixels(self, image: Any, target: Any = None, *, rules: str | RuleSet | Propagation = DEFAULT) -> np.ndarray:
         """Return the relevance of every pixel, height x width; summed over a patch, it is the patch's score.

@@ -19,9 +19,12 @@ from .._util.files import check_readable, exists, expanded
 from ..errors import Error
 from ..models.bundled import BUNDLED, BUNDLED_MODELS
 from ..models.pretrained import config_of, model_of, reading
-from . import Graph, Seq2Seq, Task
-from .heads import LANGUAGE, head_of
+from .causal import Causal
+from .detection import task_class_of
+from .graph import Graph
 from .image import load_image
+from .seq2seq import Seq2Seq
+from .task import Task
 
 GRAPHS = "conserva-graphormer"
 """The `model_type` of graph classifiers."""
@@ -98,20 +101,23 @@ def _task(
     if labels is not None:
         return load_image(source, options, labels, name, head, dtype)
     config = config_of(source, options)
-    kind = None if config.model_type == GRAPHS else head_of(config, source, name)
-    if "gguf_file" in options:
-        kind = LANGUAGE  # GGUF files contain nothing else
-    if head is not None and kind is not None and not kind.classifies:
+    if config.model_type == GRAPHS:
+        task_class: type[Task] = Graph
+    elif "gguf_file" in options:
+        task_class = Causal  # GGUF files contain nothing else
+    else:
+        task_class = task_class_of(config, source, name)
+    kind = task_class.kind
+    assert kind is not None
+    if head is not None and not kind.classifies:
         raise Error(f"head={head!r} is for classifiers, but {given} is a {kind.noun}: leave it out.")
-    auto = "AutoModelForSequenceClassification" if kind is None else kind.auto
-    network, missing = model_of(auto, source, options, config, dtype)
+    network, missing = model_of(kind.auto, source, options, config, dtype)
     if missing:
-        noun = "graph classifier" if kind is None else kind.noun
-        raise Error(f"{given} is not a {noun}: its weights lack {', '.join(missing[:3])}. Fine-tune the model first.")
-    if kind is None:
-        return Graph(network, name=name, head=head)
+        raise Error(
+            f"{given} is not a {kind.noun}: its weights lack {', '.join(missing[:3])}. Fine-tune the model first."
+        )
     how = {"head": head} if kind.classifies else {}
-    task = kind.make(network, source, options, name, **how)
+    task = task_class.from_files(network, source, options, name, **how)
     _check_ids(task, given)
     return task
 

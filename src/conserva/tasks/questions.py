@@ -18,6 +18,7 @@ from ..engine.inputs import parameters_of
 from ..errors import Error
 from .encoded_text import EncodedText
 from .masking import TextRows
+from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
 from .tagging import whole_word
@@ -148,6 +149,10 @@ class Question(Text):
     >>> task = conserva.Question(model, tokenizer)  # doctest: +SKIP
     >>> conserva.explain(task, ("Who wrote it?", "It was written by Ada."), "Ada").show()  # doctest: +SKIP
     """
+
+    kind = ModelKind(
+        "question answering model", "AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"
+    )
 
     noun = "question with its context"
     model: Spans

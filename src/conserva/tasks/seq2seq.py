@@ -17,6 +17,7 @@ from ..engine.untouched import untouched
 from ..errors import Error
 from ..models.quiet import quiet_loading
 from .masking import TextRows, mask_of, masked
+from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
 from .prompts import words_of
 from .reading import Answer, Reading, at_positions
@@ -142,6 +143,10 @@ class Seq2Seq(Writer):
     >>> conserva.explain_generation(task, "translate English to German: a cat").written  # doctest: +SKIP
     'eine Katze'
     """
+
+    kind = ModelKind(
+        "sequence-to-sequence model", "AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"
+    )
 
     features = ("input_ids", "decoder_input_ids")
     noun = "text"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled
 from ..errors import Error
+from ..models.pretrained import json_of, part_of
 from .encoded_text import EncodedText
 from .masking import TextRows
+from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
 from .task import Encoded, Task
@@ -22,6 +25,7 @@ from .user_inputs import labelled_inputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+    from typing_extensions import Self
 
 POOLINGS = ("mean", "cls")
 """How a text becomes a vector: the mean of the last hidden states, or that of the first token."""
@@ -106,6 +110,12 @@ class TextSimilarity(Reading):
         return (states * weights.unsqueeze(-1)).sum(1)
 
 
+MODULES_FILE = "modules.json"
+"""The file that lists the modules of a sentence encoder."""
+
+_FOLDER = re.compile(r"(\w[\w.-]*)?")
+
+
 class Similarity(Task):
     """A sentence encoder and its tokenizer; an input is (text, text).
 
@@ -133,6 +143,8 @@ class Similarity(Task):
     0.83
     """
 
+    kind = ModelKind("sentence encoder", "AutoModel", "MODEL_MAPPING_NAMES")
+
     features = ("input_ids", "other_input_ids")
     noun = "pair of texts"
 
@@ -152,6 +164,38 @@ class Similarity(Task):
         self.text = Text(model, tokenizer, head=SINGLE_LABEL.name)
         super().__init__(TextSimilarity(model, pooling, score), name)
         self.score = score
+
+    @classmethod
+    def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        """Return the task of a sentence encoder, with the pooling in its files; others than those known are refused."""
+        modules = json_of(source, MODULES_FILE)
+        if not isinstance(modules, list) or not all(
+            isinstance(module, dict) and "type" in module for module in modules
+        ):
+            raise Error(
+                f"model={name!r}: {MODULES_FILE} is not a list of modules with their types. Save the model again."
+            )
+        kinds = {str(module["type"]).rpartition(".")[2]: str(module.get("path", "")) for module in modules}
+        if wrong := [path for path in kinds.values() if not _FOLDER.fullmatch(path)]:
+            raise Error(
+                f"model={name!r}: {MODULES_FILE} has the path {wrong[0]!r}: it must be a subfolder of the model."
+            )
+        pooling = (
+            json_of(source, f"{kinds['Pooling']}/config.json".lstrip("/"))
+            if "Pooling" in kinds
+            else {"pooling_mode_mean_tokens": True}
+        )
+        if pooling is not None and not isinstance(pooling, dict):
+            raise Error(f"model={name!r}: its pooling settings, {pooling!r:.60}, are not a JSON object. Save it again.")
+        poolings = [key for key, value in (pooling or {}).items() if key.startswith("pooling_mode_") and value is True]
+        known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+        others = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
+        if others or len(poolings) != 1 or poolings[0] not in known:
+            raise Error(
+                f"model={name!r} uses {', '.join([*others, *poolings])}: only mean pooling and pooling of the first "
+                "token are supported. Wrap it in a module and use conserva.relevance instead."
+            )
+        return cls(model, part_of("AutoTokenizer", source, options), name, pooling=known[poolings[0]])
 
     @property
     def preprocessors(self) -> Mapping[str, Any]:

@@ -10,14 +10,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..errors import Error
+from ..models.pretrained import part_of
 from .audio import Audio, audio_of, is_audio
 from .masking import TextRows, masked
+from .model_kind import ModelKind
 from .reading import Answer
 from .seq2seq import EncodedPair, NextToken, Seq2Seq
 from .task import Encoded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+    from typing_extensions import Self
 
 WINDOW = 0.1
 """The duration of a feature in seconds."""
@@ -125,6 +128,8 @@ class Speech(Seq2Seq):
     >>> conserva.explain(task, "recording.wav").show()  # doctest: +SKIP
     """
 
+    kind = ModelKind("speech model", "AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES")
+
     features = ("windows", "decoder_input_ids")
     noun = "recording"
     takes = "input_features"
@@ -155,6 +160,11 @@ class Speech(Seq2Seq):
                 f"The feature extractor returns {made[0]} x {made[1]} features, {self.name} takes {bins} x {frames}: "
                 "give the one that the model was trained with."
             )
+
+    @classmethod
+    def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        extractor, tokenizer = (part_of(auto, source, options) for auto in ("AutoFeatureExtractor", "AutoTokenizer"))
+        return cls(model, extractor, tokenizer, name)
 
     @property
     def preprocessors(self) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from ..engine.untouched import untouched
 from ..errors import Error
 from .batches import budget, by_length
 from .encoded_text import EncodedText
+from .model_kind import ModelKind
 from .text_at_token import EncodedAtToken, TextAtToken
 from .user_inputs import labelled_inputs
 
@@ -46,6 +47,13 @@ class Tokens(TextAtToken):
     >>> conserva.explain(task, ("Ada lives in Paris.", "Paris")).target  # doctest: +SKIP
     'LOC'
     """
+
+    kind = ModelKind(
+        "token classifier",
+        "AutoModelForTokenClassification",
+        "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+        classifies=True,
+    )
 
     def is_one(self, given: Any) -> bool:
         return isinstance(given, str) or (

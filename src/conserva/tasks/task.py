@@ -16,7 +16,9 @@ from .._util.devices import usable_device
 from ..datasets import Labelled
 from ..engine.targets import labels_of
 from ..errors import Error, NotApplicable
+from ..models.pretrained import part_of
 from .fingerprint import fingerprint
+from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL, OutputHead
 from .reading import Reading, refuse_training
 
@@ -103,6 +105,8 @@ class Task(ABC):
     """The names of the model's inputs whose positions are the features, in order."""
     noun: ClassVar[str]
     """The name of an input in error messages."""
+    kind: ClassVar[ModelKind | None] = None
+    """How `conserva.load` recognises and loads the models of the task; None if it does not."""
 
     def __init__(self, model: nn.Module, name: str | None = None) -> None:
         if not isinstance(model, nn.Module):
@@ -111,6 +115,25 @@ class Task(ABC):
         self.model = model
         own = getattr(getattr(model, "config", None), "name_or_path", "")
         self.name = name or own or type(self.network).__name__
+
+    @classmethod
+    def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        """Return the task of a loaded model, with what else its files contain: by default the tokenizer.
+
+        Parameters
+        ----------
+        model
+            The model.
+        source
+            The folder or the name on the Hub that it was loaded from.
+        options
+            The options of loading, such as `trust_remote_code`.
+        name
+            The name of the model in results.
+        how
+            Options of the task.
+        """
+        return cls(model, part_of("AutoTokenizer", source, options), name=name, **how)  # type: ignore[misc]
 
     def to(self, device: str | torch.device) -> Self:
         """Move the model to a device, such as "cuda", and return the task."""

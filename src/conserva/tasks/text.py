@@ -19,6 +19,7 @@ from ..errors import Error
 from .classifier import Classifier
 from .encoded_text import EncodedText, EncodedTextPair, TypedRows
 from .masking import TextRows, mask_of, masked
+from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
 from .user_inputs import refuse_surrogates
@@ -71,6 +72,13 @@ class Text(Classifier):
     >>> conserva.explain(task, "a joy.").target
     'positive'
     """
+
+    kind = ModelKind(
+        "text classifier",
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        classifies=True,
+    )
 
     features = ("input_ids",)
     noun = "text"
