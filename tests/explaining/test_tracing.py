@@ -257,7 +257,7 @@ class NoLayers(nn.Module):
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "no task": (lambda: "bert", {}, "'bert' is not a task"),
+    "no task": (lambda: "bert", {}, "'bert', which is not a task"),
     "no rule set": (conserva.load, {"method": "rollout"}, "'rollout' gives no relevance .* needs a rule set"),
     "embeddings": (conserva.load, {"method": "ah+ln:at=embeddings"}, "at=embeddings.* needs a rule set at the inputs"),
     "a list": (conserva.load, {"inputs": [SENTENCE, "dull"]}, r"inputs=\['has a lot.*is not a single text"),

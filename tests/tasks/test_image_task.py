@@ -334,7 +334,7 @@ def test_pixels_sum_to_their_patch(task: Image, method: Any) -> None:
     assert pixels.shape == (32, 32)
     summed = pixels.reshape(4, 8, 4, 8).sum((1, 3)).ravel()
     np.testing.assert_allclose(summed, one.scores, **EXACT)
-    with pytest.raises(conserva.Error, match="rules='rollout' is unknown: choose one of 'gi'"):
+    with pytest.raises(conserva.Error, match=r"rules='rollout' is unknown\. Choose one of 'gi'"):
         task.pixels(own_size(), rules="rollout")
 
 

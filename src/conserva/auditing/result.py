@@ -74,7 +74,7 @@ class Norm:
     """Relevance of its output, without that of its bias."""
     leaving: float
     predicted: float
-    """The relevance that leaves under the plain gradient by Proposition 2."""
+    """The relevance that should leave: by Proposition 2 under the plain gradient, all that enters under the LN-rule."""
     before: tuple[float, ...] = ()
     after: tuple[float, ...] = ()
     """Relevance of each position of the first sample at the norm's input and output: figure 2 of the paper."""

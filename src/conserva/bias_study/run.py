@@ -18,7 +18,7 @@ from ..engine.targets import read_target
 from ..errors import Error
 from ..tasks.batches import budget
 from ..tasks.fingerprint import hash_of, identity_of
-from ..tasks.task import Task
+from ..tasks.task import Task, require_task
 from ..tasks.text import Text
 from . import swapping, testing
 from .collect import Collector, Corpus
@@ -171,8 +171,7 @@ def bias(
 
 def _check(task: Task, level: float, swaps: int, seed: int) -> None:
     """Raise for invalid arguments of `bias`."""
-    if not isinstance(task, Task):
-        raise Error(f"task={task!r} is not a task: use conserva.load(...) or conserva.Text(model, tokenizer).")
+    require_task(task)
     if not isinstance(task, Text):
         raise Error(f"{task.name} takes {task.noun}s, but a bias study searches texts: give a text classifier.")
     if not 0 < level < 1:

@@ -79,6 +79,8 @@ def check_outputs(given: argparse.Namespace) -> None:
         path: Path | None = getattr(given, name, None)
         if path is not None:
             check_file(path, f"--{name} {path}")
+            if name == "html" and path.suffix.lower() != ".html":
+                raise Error(f"--html {path} ends in {path.suffix!r}: choose a name that ends in .html.")
             if name == "png" and path.suffix.lower() not in PICTURES:
                 raise Error(f"--png {path} ends in {path.suffix!r}: choose .png, .svg or .pdf.")
             if name == "png" and path.suffix.lower() != ".svg":  # SVGs of molecules and images do not need matplotlib

@@ -43,7 +43,7 @@ HALF_SCALES = (256.0, 1.0)
 """Scales of float16 gradients, in the order tried: unscaled ones below 6e-8 underflow, scaled ones may overflow."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Relevance:
     """The result of `conserva.relevance`: relevance at every requested site, the ledger, and the coverage of rules.
 
@@ -70,6 +70,10 @@ class Relevance:
     """The memory plan that was used: "whole", "recompute" or "offload", whichever kept the least on the device."""
     modules: Mapping[str, Tensor] = field(default_factory=dict)
     """Module -> the relevance of its constants: the ledger's positions and biases, by the owner of the parameter."""
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{site}: {tuple(value.shape)}" for site, value in self.values.items())
+        return f"Relevance(rules={self.rules.name!r}, samples={len(self.output)}, values={{{shapes}}})"
 
     def scores(self, place: str | None = None) -> Tensor:
         """Return the relevance of each feature: the sum over the last dimension.

@@ -1,13 +1,14 @@
 """The propagation rules, and the named rule sets.
 
-A rule defines how relevance is propagated through one kind of operation: "the rule reads the operation". The engine
-knows a rule by its attributes alone, so that a new rule is one entry of `RULES`. A new rule set is one entry of
-`RULE_SETS`; every rule set is also a method.
+A rule defines how relevance is propagated through one kind of operation. Its attributes are all that the engine knows
+of it: a rule that the attributes describe is one entry of the table here. One that computes something new also needs
+its computation in `engine/operations`. A new rule set is one entry of `RULE_SETS`; every rule set is also a method.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -195,7 +196,9 @@ def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
     """
     if isinstance(base, str):
         if base not in RULE_SETS:
-            raise Error(f"rules={base!r} is unknown: choose one of {', '.join(map(repr, RULE_SETS))}.")
+            near = difflib.get_close_matches(base, list(RULE_SETS), 1, 0.4)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise Error(f"rules={base!r} is unknown.{hint} Choose one of {', '.join(map(repr, RULE_SETS))}.")
         base = RULE_SETS[base]
     elif not isinstance(base, RuleSet):
         raise Error(f"rules={base!r} is neither the name of a rule set nor a RuleSet.")

@@ -43,7 +43,7 @@ def untouched(model: nn.Module, modules: Mapping[str, nn.Module] | None = None) 
 
 @dataclass
 class _Use:
-    """The use of a model by explanations, of a model that had no hooks of transformers before."""
+    """Counts the explanations that are using a model on which transformers had installed no hooks before."""
 
     first: int
     """The id of the first hook that was installed since."""

@@ -16,7 +16,7 @@ from ..errors import Error, NotApplicable
 from ..tasks.batches import budget, by_length
 from ..tasks.fingerprint import hash_of, identity_of
 from ..tasks.output_heads import BINARY, REGRESSION
-from ..tasks.task import Task
+from ..tasks.task import Task, require_task
 from .journal import SampleJournal
 from .measure import LEAVE_ONE_OUT, attributions, clean_logits, curves, leave_one_out
 from .protocol import ERASER_PERCENT, Protocol, protocol_of
@@ -107,8 +107,7 @@ def evaluate(
     >>> [result.method for result in evaluation.methods]
     ['gi', 'exact']
     """
-    if not isinstance(task, Task):
-        raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    require_task(task)
     if seed < 0:
         raise Error(f"seed={seed} is negative: give 0 or more.")
     batch_size = budget(batch_tokens, task.model)

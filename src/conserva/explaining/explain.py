@@ -17,7 +17,7 @@ from ..replay.recorder import Recorder, recorder_of
 from ..results.explanation import Explanation, Sink
 from ..results.explanations import Explanations
 from ..tasks.batches import budget, by_length
-from ..tasks.task import Encoded, Task
+from ..tasks.task import Encoded, Task, require_task
 from .launches import Batch, launched
 
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def explain(
     >>> len(many), many[0].target
     (2, 'positive')
     """
-    if not isinstance(task, Task):
-        raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    require_task(task)
     chosen = find(method, trusted=trusted, checkpoint=checkpoint)
     with recorder_of(task.model) as recorder:
         result = explain_with(

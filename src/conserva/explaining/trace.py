@@ -16,7 +16,7 @@ from ..engine.rules import DEFAULT, RULE_SETS
 from ..engine.targets import plain
 from ..errors import Error
 from ..results.trace import Trace
-from ..tasks.task import Encoded, Task
+from ..tasks.task import Encoded, Task, require_task
 from .explain import class_of, provenance_of
 from .layers import Stack, short_names, stacks_of
 
@@ -60,8 +60,7 @@ def trace(
     >>> result.layers[0]
     'inputs'
     """
-    if not isinstance(task, Task):
-        raise Error(f"task={task!r} is not a task: use conserva.load(...), conserva.Text(...) or conserva.Graph(...).")
+    require_task(task)
     chosen = find(method)
     rules = rules_of(chosen)
     if rules is None:

@@ -91,6 +91,16 @@ class Rows(Protocol):
         """Return the cache keys of the rows, rows x bytes: rows with equal keys have equal logits."""
 
 
+def require_task(task: Any) -> None:
+    """Raise an error unless something is a task."""
+    if not isinstance(task, Task):
+        given = f"task={task!r}" if isinstance(task, str) else f"task is a {type(task).__name__}"
+        raise Error(
+            f"{given}, which is not a task: load one with conserva.load(...), or make one of a model in memory, as by "
+            "conserva.Text(model, tokenizer)."
+        )
+
+
 class Task(ABC):
     """A model with its preprocessing: the base class of `conserva.Text`, `conserva.Causal` and so on.
 

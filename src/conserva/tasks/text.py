@@ -162,21 +162,21 @@ class Text(Classifier):
 
         In a pair that is too long, the longer text is truncated first.
         """
-        for text in texts:
-            self._check(text)
+        for i, text in enumerate(texts):
+            self._check(text, "text" if len(texts) == 1 else f"inputs[{i}]")
         encoded: dict[int, EncodedText] = {}
         for pairs in (False, True):
             rows = [i for i, text in enumerate(texts) if isinstance(text, tuple) == pairs]
             encoded.update(zip(rows, self._tokenized([texts[i] for i in rows], pairs, truncate), strict=True))
         return [encoded[i] for i in range(len(texts))]
 
-    def _check(self, text: Any) -> None:
+    def _check(self, text: Any, given: str = "text") -> None:
         """Raise an `Error` unless an input is a text or, if the task takes pairs, a pair of texts."""
         if not self.is_one(text):
             if not isinstance(text, (tuple, list)):
-                raise Error(f"text={text!r} is not a string.")
+                raise Error(f"{given}={text!r:.60} is not a string: {self.name} takes texts.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"
-            raise Error(f"text={text!r:.60}: {self.name} takes {takes}. Give several inputs as a list.")
+            raise Error(f"{given}={text!r:.60}: {self.name} takes {takes}. Give several inputs as a list.")
         for part in text if isinstance(text, tuple) else (text,):
             if not part.strip():
                 where = "" if part is text else f" in the pair {text!r:.60}"

@@ -15,7 +15,7 @@ from ..auditing.result import Audit, Component, Head, Norm
 from ..engine.coverage import CoverageEntry
 from ..engine.ledger import ENTRIES
 from ..errors import Error
-from .colours import LEDGER
+from .colours import GLYPHS, LEDGER
 from .evaluation_terminal import GUTTER, Column, _blocks
 from .terminal import BAR
 from .wording import number
@@ -25,16 +25,14 @@ CLOSED = 1e-3
 """A ledger closes if its gap, relative to the output, is at most this: more than rounding errors in float32."""
 
 NUMBERS = ("entering", "leaving", "constants", "leak", "size")
-FILLS = dict(zip(ENTRIES, "█▓▒░", strict=True))
-"""Ledger entry -> fill character, for terminals without colours."""
 
 HEADS, LEAST, WIDEST, LEAK_BAR = 6, 16, 110, 20
 """Number of heads shown; minimum width of a name; maximum width of a table; width of a bar."""
 
-LEAKS = "█ lost, ░ counted twice; size: the sum of |leak|, in which signs do not cancel"
-BROKEN = "entering = leaving + constants + leak; ranked by size, the mean of |leak|"
+LEAKS = "█ lost, ░ counted twice; size: |leak|, mean over samples, added up over operations"
+BROKEN = "entering = leaving + constants + leak; ranked by size: |leak|, mean over samples"
 HEAD = "broke: how much more leaves than enters; covariance: the same, predicted by Proposition 1"
-NORM = "entering: relevance of its output; leaving: of its input; predicted: by Proposition 2"
+NORM = "entering: relevance of its output; leaving: of its input; predicted: by Proposition 2; under freeze: all"
 
 
 # Texts and table rows
@@ -173,7 +171,8 @@ def _agreement(audit: Audit, kind: str, error: float, count: int, word: str) -> 
     if holds is None:
         rules = ", ".join(sorted(rules_used(audit, kind) - {"gradient"}))
         return (
-            f"It is about the plain gradient; here the rule was {rules}. Largest difference {over}: {unsigned(error)}."
+            f"The proposition is about the plain gradient; here the rule was {rules}. "
+            f"Largest difference {over}: {unsigned(error)}."
         )
     return f"It {'holds' if holds else 'does NOT hold'}: largest disagreement {over}: {unsigned(error)}."
 
@@ -249,8 +248,8 @@ def leaks(audits: Sequence[Audit]) -> tuple[list[str], list[list[str]]]:
 
 def _bar(audit: Audit, console: Console) -> Line:
     """Return a bar of the absolute values of the ledger's entries, with a legend."""
-    fills = FILLS if console.color_system is None else dict.fromkeys(ENTRIES, "█")
-    keys = {name: f"  {fills[name] if fills is FILLS else '■'} " for name in ENTRIES}
+    fills = GLYPHS if console.color_system is None else dict.fromkeys(ENTRIES, "█")
+    keys = {name: f"  {fills[name] if fills is GLYPHS else '■'} " for name in ENTRIES}
     room = min(BAR, console.width - sum(len(key) + len(name) for name, key in keys.items()) - 1)
     sizes = {name: abs(getattr(audit, name)) for name in ENTRIES}
     total = sum(sizes.values()) or 1.0

@@ -12,6 +12,9 @@ INK_ON_LIGHT, INK_ON_DARK = (0x00, 0x00, 0x00), (0xFF, 0xFF, 0xFF)  # other pair
 LEDGER = {"inputs": "#4d4d4d", "positions": "#8c6bb1", "biases": "#bdbdbd", "gap": "#e08214"}
 """The colours of the ledger's entries, which differ in lightness too."""
 
+GLYPHS = dict(zip(LEDGER, "█▓▒░", strict=True))
+"""Entry -> the character that fills its part of a bar, for terminals without colours."""
+
 LEDGER_ON_PAGES = {**LEDGER, "inputs": "var(--inputs)"}
 """The same as CSS: the darkest grey depends on whether the page is light or dark."""
 

@@ -12,7 +12,7 @@ from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
-from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .colours import GLYPHS, LEDGER, hexadecimal, ink, scale_of, shade
 from .picture_nodes import node_noun, virtual_node
 from .terminal_pictures import has_shades, picture, scored, sign, summary
 from .wording import caption, ledger_line, number, scale_line, sink_line
@@ -34,11 +34,12 @@ def view(explanation: Explanation, console: Console) -> RenderableType:
     lines += (
         sections(explanation, scale, console) if explanation.picture is None else picture(explanation, scale, console)
     )
-    lines.append(Line(scale_line(scale), style="dim"))
+    if console.color_system is not None:
+        lines.append(Line(scale_line(scale), style="dim"))
     if explanation.sink is not None:
         lines.append(Line(sink_line(explanation), style="dim"))
     if explanation.ledger is not None:
-        lines.append(ledger_bar(explanation))
+        lines.append(ledger_bar(explanation, console))
     lines.append(Line(ledger_line(explanation), style="dim"))
     return Group(*lines, Line())
 
@@ -65,15 +66,17 @@ def tokens(explanation: Explanation, scale: float, console: Console, part: slice
     return line
 
 
-def ledger_bar(explanation: Explanation) -> Line:
-    """Return a bar of the absolute values of the ledger's entries, with a legend."""
+def ledger_bar(explanation: Explanation, console: Console) -> Line:
+    """Return a bar of the absolute values of the ledger's entries, with a legend; without colours, by characters."""
+    has_colours = console.color_system is not None
+    glyphs = dict.fromkeys(ENTRIES, "█") if has_colours else GLYPHS
     sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
     total = sum(sizes.values()) or 1.0
     bar = Line()
     for name, size in sizes.items():
-        bar.append("█" * round(BAR * size / total), style=LEDGER[name])
+        bar.append(glyphs[name] * round(BAR * size / total), style=LEDGER[name])
     for name in ENTRIES:
-        bar.append("  ■", style=LEDGER[name]).append(f" {name}")
+        bar.append("  ■" if has_colours else f"  {glyphs[name]}", style=LEDGER[name]).append(f" {name}")
     return bar
 
 

@@ -44,7 +44,7 @@ def show_trace(trace: Trace, console: Console | None = None) -> None:
         console.print(Line(scale_line(scale_of(trace)), style="dim"))
     console.print(Line(sums_note(trace), style="dim"))
     if explanation.ledger is not None:
-        console.print(ledger_bar(explanation))
+        console.print(ledger_bar(explanation, console))
     console.print(Line(ledger_line(explanation), style="dim"))
 
 

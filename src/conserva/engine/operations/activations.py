@@ -70,8 +70,8 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         # With bounds that are tensors, f(0) and f'(0) differ between elements: allowed only if f(0) is 0 for all.
         with torch.no_grad():
             value = function(x, *args, **kwargs)
-            is_odd = bool((function(torch.zeros_like(x), *args, **kwargs) == 0).all())
-        return context.ratio(x, value, Limits(0.0, 0.0, is_odd, function.__name__))
+            is_zero_at_zero = bool((function(torch.zeros_like(x), *args, **kwargs) == 0).all())
+        return context.ratio(x, value, Limits(0.0, 0.0, is_zero_at_zero, function.__name__))
     return follow(context, function, x, *args, **kwargs)
 
 
