@@ -306,7 +306,7 @@ def test_a_small_table_may_hold_too_much(tmp_path: Path, monkeypatch: pytest.Mon
 
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["a" * 2**16]))
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
-    monkeypatch.setattr("conserva.datasets.labelled.LARGEST", 2**25)
+    monkeypatch.setattr("conserva.datasets.tables.LARGEST", 2**25)
     assert (tmp_path / "a.parquet").stat().st_size < 2**21
     refused(lambda: read_labelled(tmp_path / "a.parquet"), "more than 32 MiB in the column 'text'")
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import random
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from reprlib import repr as shortened
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .._util.files import LARGEST, check_readable, expanded, read_text, reason
+from .._util.files import expanded, reason
 from ..errors import Error
+from .tables import READERS, Table, read_file, read_hub
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tweet", "utterance", "smiles")
 """Default names of the column of texts, matched case-insensitively."""
@@ -35,8 +29,6 @@ HUB_SPLIT = "validation"
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:\w[\w.,+-]*)?")
 _FILE_ENDING = re.compile(r"\.[A-Za-z]\w*")  # the name of a dataset can end in a version, such as `name-1.0`
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_LINE_END = re.compile(r"\r\n|\r|\n")  # not str.splitlines: texts can contain U+0085 or U+2028
-_QUOTED = re.compile(r'"([^"]|"")*"')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -60,16 +52,6 @@ class Labelled:
         rows = sorted(random.Random(seed).sample(range(len(self)), count))
         labels = None if self.labels is None else tuple(self.labels[row] for row in rows)
         return Labelled(tuple(self.texts[row] for row in rows), labels, self.source)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Named columns of equal length, which are read on demand, since a file can have many that are not used."""
-
-    source: str
-    names: list[str]
-    length: int
-    column: Callable[[str], list[object]]
 
 
 def read_labelled(
@@ -97,11 +79,11 @@ def read_labelled(
         Whether empty texts are accepted; otherwise they raise an `Error`.
     """
     if _names_file(source):
-        table = _file(expanded(source))
+        table = read_file(expanded(source))
         rows = _rows_of_split(table, split)
     else:
         split = split or HUB_SPLIT
-        table = _hub(str(source), split)
+        table = read_hub(str(source), split)
         rows = range(table.length)
     if not table.length:
         raise Error(f"{table.source!r} has no rows: give a source with at least one text.")
@@ -162,11 +144,11 @@ def _names_file(source: str | Path) -> bool:
         exists = False
     except (OSError, ValueError) as error:
         raise Error(f"{str(source)!r} cannot be read: {reason(error)}.") from None
-    if ending in _READERS:
+    if ending in READERS:
         if not exists:
             raise Error(f"{str(source)!r} is not a file: check the path.")
         return True
-    endings = ", ".join(_READERS)
+    endings = ", ".join(READERS)
     if exists:
         raise Error(f"{str(source)!r} ends in {path.suffix!r}: only {endings} files can be read.")
     if isinstance(source, Path) or not _HUB_NAME.fullmatch(source) or _FILE_ENDING.fullmatch(ending):
@@ -177,160 +159,6 @@ def _names_file(source: str | Path) -> bool:
     return False
 
 
-def _file(path: Path) -> _Table:
-    reader = _READERS[path.suffix.lower()]
-    check_readable(path, repr(str(path)), sys.maxsize if reader is _parquet else LARGEST)
-    if not path.stat().st_size:
-        raise Error(f"{str(path)!r} is empty.")
-    return reader(path)
-
-
-def _extra(module: str, needed_by: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise Error(f"{needed_by} needs the package {package}: pip install 'conserva[data]'.") from None
-
-
-# Readers for each kind of source.
-
-
-def _csv(path: Path) -> _Table:
-    return _delimited(path, read_text(path, repr(str(path))), ",", quoted=True)
-
-
-def _tsv(path: Path) -> _Table:
-    content = read_text(path, repr(str(path)))
-    return _delimited(path, content, "\t", quoted=not _quotes_are_text(content))
-
-
-def _quotes_are_text(content: str) -> bool:
-    """Return whether quotes in a TSV are ordinary characters, as in GLUE, or enclose fields, as spreadsheets write.
-
-    They are ordinary if all lines have equally many fields without quoting, and a field has quotes that do not enclose
-    it.
-    """
-    lines = [line.split("\t") for line in _LINE_END.split(content) if line]
-    columns = {len(fields) for fields in lines}
-    is_regular = len(columns) == 1 and columns != {1}
-    return is_regular and any('"' in field and not _QUOTED.fullmatch(field) for fields in lines for field in fields)
-
-
-def _delimited(path: Path, content: str, delimiter: str, *, quoted: bool) -> _Table:
-    before = csv.field_size_limit()
-    csv.field_size_limit(max(before, len(content)))  # fields can be long; the limit is global, so it is restored
-    reader = csv.reader(
-        io.StringIO(content, newline=""),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
-        strict=True,
-    )
-    rows: list[list[str]] = []
-    try:
-        for fields in reader:
-            # More fields than columns are an error too: after an unquoted comma the columns would be shifted.
-            if rows and fields and len(fields) != len(rows[0]):
-                raise Error(
-                    f"{str(path)!r}, row {len(rows)} (up to line {reader.line_num}) has {len(fields)} field(s) for "
-                    f"{len(rows[0])} column(s): complete it, and quote fields that contain the delimiter {delimiter!r}."
-                )
-            if fields:
-                rows.append(fields)
-    except csv.Error as error:
-        raise Error(f"{str(path)!r}, line {reader.line_num}: {error}. Correct the quotes there or before.") from None
-    finally:
-        csv.field_size_limit(before)
-    if not rows:
-        raise Error(f"{str(path)!r} is empty.")
-    names = [name.strip() for name in rows.pop(0)]
-    return _Table(str(path), names, len(rows), lambda name: [fields[names.index(name)] for fields in rows])
-
-
-def _json(path: Path) -> _Table:
-    rows = _parsed(path, read_text(path, repr(str(path))), 1)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Error(f"{str(path)!r} is not a list of objects: write [{{...}}, ...], or one object a line as .jsonl.")
-    return _objects(path, rows)
-
-
-def _json_lines(path: Path) -> _Table:
-    rows = []
-    for number, line in enumerate(_LINE_END.split(read_text(path, repr(str(path)))), 1):
-        if line.strip():
-            row = _parsed(path, line, number)
-            if not isinstance(row, dict):
-                raise Error(f"{str(path)!r}, line {number} is {shortened(row)}: it must be an object, {{...}}.")
-            rows.append(row)
-    return _objects(path, rows)
-
-
-def _parsed(path: Path, content: str, first_line: int) -> object:
-    try:
-        return json.loads(content)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise Error(f"{str(path)!r}, line {line} is not JSON: {error.msg}, column {error.colno}.") from None
-    except (ValueError, RecursionError) as error:  # a number with thousands of digits, or deeply nested lists
-        raise Error(f"{str(path)!r}, line {first_line} or after cannot be read: {error}.") from None
-
-
-def _objects(path: Path, rows: list[dict[str, object]]) -> _Table:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return _Table(str(path), names, len(rows), lambda name: [row.get(name) for row in rows])
-
-
-def _parquet(path: Path) -> _Table:
-    def column(name: str) -> list[object]:
-        values, size = list[object](), 0
-        with _opened(path) as file:
-            for batch in file.iter_batches(64, columns=[name]):  # small, since values may be highly compressed
-                (part,) = batch.columns
-                part = part.dictionary_decode() if hasattr(part, "dictionary_decode") else part
-                if (size := size + part.nbytes + 8 * len(part)) > LARGEST:
-                    raise Error(f"{str(path)!r} has more than {LARGEST >> 20} MiB in the column {name!r}: split it.")
-                values += part.to_pylist()
-        return values
-
-    with _opened(path) as file:
-        return _Table(str(path), file.schema_arrow.names, file.metadata.num_rows, column)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    needed_by = f"Reading {str(path)!r}"
-    _, parquet = _extra("pyarrow", needed_by), _extra("pyarrow.parquet", needed_by)
-    try:
-        with parquet.ParquetFile(path) as file:
-            yield file
-    except Error:
-        raise
-    except Exception as error:  # Arrow raises many types of exceptions
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        raise Error(f"{str(path)!r} is not a complete Parquet file ({why}): write or download it again.") from None
-
-
-def _hub(source: str, split: str) -> _Table:
-    datasets = _extra("datasets", f"{source!r} is not a file, and reading it as a Hugging Face dataset")
-    name, _, configuration = source.partition(":")
-    try:
-        dataset = datasets.load_dataset(name, configuration or None, split=split)
-    except Exception as error:  # errors of the hub, of the network or of a dataset's files
-        why = " ".join(str(error).split())[:240]
-        raise Error(f"{source!r} is neither a file nor a Hugging Face dataset with split={split!r} ({why}).") from None
-    return _Table(source, list(dataset.column_names), len(dataset), lambda column: list(dataset[column]))
-
-
-_READERS: dict[str, Callable[[Path], _Table]] = {
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json,
-    ".parquet": _parquet,
-}
-
-
 # Contents of the columns.
 
 
@@ -339,7 +167,7 @@ def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
     return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
 
 
-def _find(table: _Table, kind: str, given: str | None, usual: tuple[str, ...]) -> str | None:
+def _find(table: Table, kind: str, given: str | None, usual: tuple[str, ...]) -> str | None:
     if given is None:
         columns = [name for name in table.names if name.lower() in usual]
     else:
@@ -354,7 +182,7 @@ def _find(table: _Table, kind: str, given: str | None, usual: tuple[str, ...]) -
     return columns[0] if columns else None
 
 
-def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
+def _rows_of_split(table: Table, split: str | None) -> Sequence[int]:
     """Return the rows of a split; a file with several splits raises an `Error` if none is chosen."""
     column = _find(table, "split", None, ("split",))
     if column is None:
@@ -375,7 +203,7 @@ def _rows_of_split(table: _Table, split: str | None) -> Sequence[int]:
     return [row for row, value in enumerate(values) if value in wanted]
 
 
-def _text(table: _Table, row: int, value: object, allow_empty: bool) -> str:
+def _text(table: Table, row: int, value: object, allow_empty: bool) -> str:
     where = f"{table.source!r}, row {row + 1}"
     if not isinstance(value, str):
         raise Error(f"{where}: the text is {shortened(value)}, not a string. Correct or remove the row.")
@@ -386,7 +214,7 @@ def _text(table: _Table, row: int, value: object, allow_empty: bool) -> str:
     return value
 
 
-def _label(table: _Table, row: int, value: object) -> str | int:
+def _label(table: Table, row: int, value: object) -> str | int:
     where = f"{table.source!r}, row {row + 1}"
     if isinstance(value, str):
         value = value.strip()
