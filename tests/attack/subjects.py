@@ -162,7 +162,7 @@ def _relevance(**how: Any) -> Callable[[Subject], Any]:
 def _aim(one: Subject) -> Any:
     if one.task is None:
         return one.target
-    return [one.task.aim(one.target, one.task.encode(one.given))]
+    return [one.task.resolve_target(one.target, one.task.encode(one.given))]
 
 
 def _several(one: Subject) -> Any:

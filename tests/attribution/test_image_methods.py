@@ -145,8 +145,10 @@ def test_windows_and_other_places_are_refused() -> None:
     inputs = task.batch([task.encode(noise())])
     for wide in (15, 18):
         with pytest.raises(conserva.Error, match=rf"attends over {wide} positions, which are not its 4 x 4 patches"):
-            task.joined(inputs, {"patches": torch.zeros(1, wide)})
-    assert torch.equal(task.joined(inputs, {"patches": torch.arange(17.0)[None]}), torch.arange(1.0, 17.0)[None])
+            task.feature_scores(inputs, {"patches": torch.zeros(1, wide)})
+    assert torch.equal(
+        task.feature_scores(inputs, {"patches": torch.arange(17.0)[None]}), torch.arange(1.0, 17.0)[None]
+    )
 
 
 class Shuffled(nn.Module):

@@ -56,7 +56,7 @@ class Ids(Task):
     noun = "row of ids"
     method = "exact"
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, tuple)
 
     def encode(self, given: Any, *, truncate: bool = False) -> Several:

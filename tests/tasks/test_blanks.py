@@ -67,7 +67,7 @@ def test_targets(task: Blanks) -> None:
     assert (contrast.target, contrast.probability) == ("film - joy", None)
     best = conserva.explain(task, TEXT, method="exact")
     assert best.output > max(film.output, joy.output)
-    assert task.aim(best.target, None) == task.tokenizer.convert_tokens_to_ids(best.target)
+    assert task.resolve_target(best.target, None) == task.tokenizer.convert_tokens_to_ids(best.target)
 
 
 def test_a_word_after_a_space_is_meant_where_tokens_tell() -> None:
@@ -83,7 +83,7 @@ def test_a_word_after_a_space_is_meant_where_tokens_tell() -> None:
     mask = AddedToken("<mask>", lstrip=True, special=True)
     byte_level = PreTrainedTokenizerFast(tokenizer_object=bytes_of, pad_token="<pad>", mask_token=mask)
     task = Blanks(model("bert", "AutoModelForMaskedLM"), byte_level)
-    assert byte_level.convert_ids_to_tokens(task.aim("joy", None)) == "Ġjoy"
+    assert byte_level.convert_ids_to_tokens(task.resolve_target("joy", None)) == "Ġjoy"
     one = conserva.explain(task, "of <mask>", "joy", method="exact")
     assert (one.features[-1], one.target) == ("<mask>", "joy")
 

@@ -163,7 +163,7 @@ def test_a_word_after_a_space_has_none_of_its_own(task: Causal) -> None:
     spaced, bare = task.vocabulary.pieces(" Paris")[0], task.vocabulary.pieces("Paris")[0]
     assert spaced != bare
     for prompt, expected in ((PROMPT, spaced), (f"{PROMPT} ", bare), (f"{PROMPT}\n", bare)):
-        assert task.aim("Paris", task.encode(prompt)) == expected
+        assert task.resolve_target("Paris", task.encode(prompt)) == expected
 
 
 CONTRASTS = {
@@ -188,9 +188,10 @@ def test_a_token_that_looks_like_a_contrast_is_none() -> None:
     tokenizer.add_tokens(["Paris - London"])
     assert len(tokenizer) == 333
     task = Causal(language_model(), tokenizer)
-    assert task.aim("Paris - London", task.encode(PROMPT)) == 332
+    assert task.resolve_target("Paris - London", task.encode(PROMPT)) == 332
     assert (
-        task.aim("Rome - London", task.encode(PROMPT)) == f"{task.vocabulary[' Rome']} - {task.vocabulary[' London']}"
+        task.resolve_target("Rome - London", task.encode(PROMPT))
+        == f"{task.vocabulary[' Rome']} - {task.vocabulary[' London']}"
     )
 
 
@@ -265,10 +266,10 @@ def test_a_chat_goes_through_its_template() -> None:
     own = "".join(token for token, special in zip(one.tokens, one.special, strict=True) if not special)
     assert own == "usersaidRome"
     assert [token for token in one.tokens if token == END] == [END] * 3
-    assert task.is_one(chat)
-    assert not task.is_one([chat, chat])
-    assert not task.is_one([])
-    assert not task.is_one([PROMPT])
+    assert task.is_single(chat)
+    assert not task.is_single([chat, chat])
+    assert not task.is_single([])
+    assert not task.is_single([PROMPT])
     alone, many = conserva.explain(task, chat), conserva.explain(task, [chat, PROMPT])
     assert isinstance(many, conserva.Explanations)
     assert many[0].scores == pytest.approx(alone.scores, abs=1e-6)

@@ -66,12 +66,12 @@ def test_scores_of_several_inputs_stand_side_by_side() -> None:
     task.features = ("a_input_ids", "b_input_ids")  # type: ignore[misc]
     inputs = {"a_input_ids": torch.zeros(2, 4), "b_input_ids": torch.zeros(2, 3)}
     scores = {"a_input_ids": torch.arange(8.0).view(2, 4), "b_input_ids": torch.arange(10.0, 16.0).view(2, 3)}
-    joined = task.joined(inputs, scores)
-    own = task.own(Two("", ("x", "y", "z"), (False,) * 3, (0, 1, 2)), inputs)
+    joined = task.feature_scores(inputs, scores)
+    own = task.feature_positions(Two("", ("x", "y", "z"), (False,) * 3, (0, 1, 2)), inputs)
     assert joined[1][torch.from_numpy(own)].tolist() == [4, 5, 13]
     assert np.array_equal(own, [0, 1, 4])
     with pytest.raises(NotApplicable, match="attends over other positions"):
-        task.joined(inputs, {"a_input_ids": scores["a_input_ids"]})
+        task.feature_scores(inputs, {"a_input_ids": scores["a_input_ids"]})
 
 
 SINK = replace(ONE, sections=(), sink=Sink.of(0, ("The", "x"), (-30.0, 10.0)))

@@ -120,8 +120,8 @@ def test_an_answer_begins_without_a_space() -> None:
     task = writer("bart")
     first, later = (task.encode(("the cat", so_far)) for so_far in ("", "a"))
     cat, spaced = task.tokenizer.convert_tokens_to_ids(["cat", "\u0120cat"])
-    assert (task.aim("cat", first), task.aim("cat", later)) == (cat, spaced)
-    assert task.aim(" cat", first) == spaced
+    assert (task.resolve_target("cat", first), task.resolve_target("cat", later)) == (cat, spaced)
+    assert task.resolve_target(" cat", first) == spaced
 
 
 REFUSED = [

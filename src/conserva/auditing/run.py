@@ -63,12 +63,12 @@ def audit(
     target = plain(target)
     if isinstance(task_or_model, Task):
         model, name = task_or_model.model, task_or_model.name
-        is_one = isinstance(inputs, tuple) or task_or_model.is_one(inputs)
+        is_one = isinstance(inputs, tuple) or task_or_model.is_single(inputs)
         many = [inputs] if is_one else list(inputs)
         encoded = [task_or_model.encode(item) for item in many]
         inputs, label = task_or_model.batch(encoded), _label(target)
         if not callable(target):
-            target = [task_or_model.aim(of_sample(target, i), item) for i, item in enumerate(encoded)]
+            target = [task_or_model.resolve_target(of_sample(target, i), item) for i, item in enumerate(encoded)]
     elif isinstance(task_or_model, nn.Module):
         model, name, label = task_or_model, type(task_or_model).__name__, _label(target)
     else:

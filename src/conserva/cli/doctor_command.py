@@ -35,7 +35,9 @@ def _doctor(given: argparse.Namespace) -> None:
 
     task, texts, target = model_and_texts(given)
     encoded = [task.encode(text) for text in texts]
-    findings = examine(task.model, task.batch(encoded), [task.aim(target, item) for item in encoded], rules=given.rules)
+    findings = examine(
+        task.model, task.batch(encoded), [task.resolve_target(target, item) for item in encoded], rules=given.rules
+    )
     if given.json:
         checks = [finding.to_dict() for finding in findings]
         print_json({"model": task.name, "rules": given.rules, "findings": checks})

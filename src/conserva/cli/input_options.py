@@ -124,7 +124,7 @@ def prepared(task: Task, inputs: list[Any], given: argparse.Namespace) -> list[A
         raise Error(
             f"{option.flag} {str(value)!r:.60}: {task.name} takes {task.noun}s; {bundled} a model of {option.reads}."
         )
-    if given.second is not None and not task.is_one((given.text, given.second)):
+    if given.second is not None and not task.is_single((given.text, given.second)):
         raise Error(f"--with {given.second!r}: the input of {task.name} is a {task.noun} alone: leave it out.")
     generates = isinstance(task, (Causal, Seq2Seq))
     for flag, value in (("--generate", given.generate), ("--continuation", given.continuation)):
@@ -168,12 +168,12 @@ def target_for(task: Task, item: Any, given: argparse.Namespace) -> Any:
     from ..tasks.writer import Writer
 
     encoded = task.encode(item, truncate=given.truncate)
-    task.aim(None, encoded)  # raises an error if the task has no predicted class, as for several regression outputs
+    task.resolve_target(None, encoded)  # an error if there is no predicted class, as with several regression outputs
     with torch.no_grad():
         index = int(task.model(**task.batch([encoded])).logits[0].argmax())
     if isinstance(task, (Writer, Blanks)):  # several tokens may have the same text
-        return index, task.aim(given.contrast, encoded)
-    return f"{task.titled(None, index, encoded)} - {given.contrast}"
+        return index, task.resolve_target(given.contrast, encoded)
+    return f"{task.target_title(None, index, encoded)} - {given.contrast}"
 
 
 def lines_of(path: Path, given: str) -> Iterator[str]:

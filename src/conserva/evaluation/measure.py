@@ -85,8 +85,8 @@ def _applied(
     """Return the scores of each sample's features, and the explained outputs."""
     inputs = task.batch([sample.encoded for sample in samples])
     attribution = method.apply(task.model, inputs, list(targets))
-    scores = task.joined(inputs, attribution.scores).double().cpu().numpy()
-    each = [row[task.own(sample.encoded, inputs)] for row, sample in zip(scores, samples, strict=True)]
+    scores = task.feature_scores(inputs, attribution.scores).double().cpu().numpy()
+    each = [row[task.feature_positions(sample.encoded, inputs)] for row, sample in zip(scores, samples, strict=True)]
     return each, attribution.output.double().cpu().tolist()
 
 

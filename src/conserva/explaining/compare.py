@@ -52,7 +52,7 @@ def compare(
     >>> comparison.methods
     ('gi', 'ah+ln', 'exact')
     """
-    if isinstance(inputs, list) and isinstance(task, Task) and not task.is_one(inputs):
+    if isinstance(inputs, list) and isinstance(task, Task) and not task.is_single(inputs):
         raise Error("inputs is a list of inputs: compare methods on one input at a time, or use conserva.evaluate.")
     options: dict[str, Any] = {
         "truncate": truncate,

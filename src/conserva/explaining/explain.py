@@ -147,7 +147,7 @@ def explain_with(
             "None."
         )
     tokens = budget(batch_tokens, task.model)
-    is_one = isinstance(inputs, tuple) or task.is_one(inputs)
+    is_one = isinstance(inputs, tuple) or task.is_single(inputs)
     if not is_one and not isinstance(inputs, list):
         raise Error(
             f"inputs={inputs!r:.60} is neither a single {task.noun} that {task.name} accepts nor a list of them."
@@ -216,7 +216,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             special=encoded.special,
             words=encoded.words,
             text=encoded.text,
-            target=task.titled(target, index, encoded),
+            target=task.target_title(target, index, encoded),
             output=output[row],
             probability=None if index is None or probabilities is None else float(probabilities[row, index]),
             ledger=ledgers[row],
@@ -243,7 +243,7 @@ def class_of(task: Task, target: Any, encoded: Encoded, highest: int, classes: i
     task, encoded
         The task and the encoded input, which resolve the target.
     """
-    aimed = task.aim(target, encoded)
+    aimed = task.resolve_target(target, encoded)
     if aimed is None:
         return highest
     if isinstance(aimed, str):

@@ -122,7 +122,7 @@ def _tried(
 ) -> Batch | None:
     """Explain a batch; return None if memory ran out, and halving it or dropping recordings may help."""
     pending: list[Checks] = []
-    aims = [task.aim(target, item) for target, item in zip(targets, encoded, strict=True)]
+    aims = [task.resolve_target(target, item) for target, item in zip(targets, encoded, strict=True)]
     # Different targets are host values, which a CUDA graph would keep from its capture.
     aim = hashable(aims[0]) if all(each == aims[0] for each in aims) else None
     if aim is None:
@@ -155,7 +155,7 @@ def _tried(
         numbers = ran.numbers
         if not ran.is_replay:
             numbers = [*numbers[:-1], _flags(pending[0], numbers[0])]  # one flag per check, to raise the right error
-        columns = [task.own(item, inputs) for item in encoded]
+        columns = [task.feature_positions(item, inputs) for item in encoded]
         return Batch(rows, encoded, targets, columns, Transfer(numbers), None if ran.is_replay else pending[0], again)
     except Exception as error:
         may_fit = len(rows) > 1 or (recorder is not None and recorder.holds_memory)
@@ -185,7 +185,7 @@ def _checked(
     if attribution.logits is None:
         raise Error(f"{type(task.network).__name__} is not a classifier: its output has no logits.")
     try:
-        scores = task.joined(inputs, attribution.scores)
+        scores = task.feature_scores(inputs, attribution.scores)
     except NotApplicable as error:
         raise Error(f"{method.name}: {error}") from None
     if method.rules is None:  # rule sets check their relevance themselves

@@ -68,11 +68,11 @@ def trace(
             f"method={chosen.name!r} gives no relevance at hidden layers: a trace needs a rule set at the inputs, one "
             f"of {', '.join(RULE_SETS)}."
         )
-    if not task.is_one(inputs):
+    if not task.is_single(inputs):
         raise Error(f"inputs={inputs!r:.60} is not a single {task.noun} that {task.name} accepts: give one input.")
     encoded = task.encode(inputs, truncate=truncate)
     target = plain(target)
-    batch, aim = task.batch([encoded]), task.aim(target, encoded)
+    batch, aim = task.batch([encoded]), task.resolve_target(target, encoded)
     stacks = stacks_of(task.model, batch)
     columns = _columns(task, encoded, batch, stacks)
     sites = [INPUTS, *(name for stack in stacks for name in stack.modules)]
@@ -80,7 +80,7 @@ def trace(
     logits, ledger = result.logits, result.ledger
     if logits is None or ledger is None:
         raise Error(f"{type(task.network).__name__} is not a classifier: its output has no logits.")
-    joined = task.joined(batch, {name: result.scores(name) for name in result.inputs})[0]
+    joined = task.feature_scores(batch, {name: result.scores(name) for name in result.inputs})[0]
     rows = [columns.row(columns.inputs, joined)]
     for stack, positions in zip(stacks, columns.stacks, strict=True):
         rows += [columns.row(positions, result.values[call].sum(-1)[0]) for call in stack.calls]
@@ -94,7 +94,7 @@ def trace(
         scores=tuple(rows),
         sums=tuple(sum(score for score in row if score is not None) for row in rows),
         text=encoded.text,
-        target=task.titled(target, index, encoded),
+        target=task.target_title(target, index, encoded),
         output=float(result.output[0]),
         probability=None if index is None or probabilities is None else float(probabilities[0, index]),
         ledger=ledger.per_sample(result.output)[0],
@@ -125,7 +125,7 @@ class _Columns:
 
 def _columns(task: Task, encoded: Encoded, inputs: Mapping[str, Tensor], stacks: Sequence[Stack]) -> _Columns:
     """Map the features to positions in the layers; raise if the network does not preserve positions."""
-    own = task.own(encoded, inputs).tolist()
+    own = task.feature_positions(encoded, inputs).tolist()
     widths = [inputs[name].shape[1] for name in task.features]
     sizes, width, at_inputs = [stack.positions for stack in stacks], sum(widths), dict(enumerate(own))
     if sizes == [width]:

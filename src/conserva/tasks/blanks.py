@@ -82,7 +82,7 @@ class Blanks(TextAtToken):
             raise Error(f"text={encoded.text!r:.60} has {has}, where the word is missing.")
         return EncodedAtToken(**vars(encoded), read=encoded.ids.index(self.tokenizer.mask_token_id))
 
-    def aim(self, target: Any, encoded: Any) -> Any:
+    def resolve_target(self, target: Any, encoded: Any) -> Any:
         if isinstance(target, tuple):  # a contrast of two token ids
             return " - ".join(map(str, target))
         if not isinstance(target, str):
@@ -91,10 +91,12 @@ class Blanks(TextAtToken):
         tokens = [self._token(part) for part in parts]
         return tokens[0] if len(tokens) == 1 else " - ".join(map(str, tokens))
 
-    def named(self, target: Any, index: int | None) -> str:
+    def target_name(self, target: Any, index: int | None) -> str:
         if isinstance(target, tuple):
             return " - ".join(self._token_texts[token] for token in target)
-        return super().named(target, index) if isinstance(target, str) or index is None else self._token_texts[index]
+        return (
+            super().target_name(target, index) if isinstance(target, str) or index is None else self._token_texts[index]
+        )
 
     def _token(self, word: str | int) -> int:
         """Return the token id of a word."""

@@ -150,7 +150,7 @@ class Causal(Writer):
     def is_spaced(self, encoded: EncodedPrompt) -> bool:
         return not encoded.tokens[-1][-1:].isspace()
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, str) or is_chat(given)
 
     def labelled(self, data: Any) -> Labelled:
@@ -161,9 +161,9 @@ class Causal(Writer):
             return read_with_text_labels(data)
         if not isinstance(data, Sequence) or not data:
             raise Error(f"data={data!r:.60} has no prompts: give a file, a list of prompts, or of (prompt, token).")
-        if all(map(self.is_one, data)):
+        if all(map(self.is_single, data)):
             return Labelled(tuple(data), None, "prompts")
-        if all(isinstance(row, (tuple, list)) and len(row) == 2 and self.is_one(row[0]) for row in data):
+        if all(isinstance(row, (tuple, list)) and len(row) == 2 and self.is_single(row[0]) for row in data):
             return Labelled(tuple(prompt for prompt, _ in data), tuple(label for _, label in data), "prompts")
         raise Error("data is neither a list of prompts nor a list of (prompt, token): its entries differ.")
 

@@ -40,11 +40,11 @@ class Classifier(Task):
             return {str(index): index for index in range(self.model.classes)}
         return own
 
-    def aim(self, target: Any, encoded: Any) -> Any:
+    def resolve_target(self, target: Any, encoded: Any) -> Any:
         """Return a target, as indices where the labels of the task differ from those of the configuration."""
         outputs = self.classes
         if target is None and not self.head.has_default(outputs):
-            known = ", ".join(repr(self.named(None, index)) for index in range(outputs))
+            known = ", ".join(repr(self.target_name(None, index)) for index in range(outputs))
             raise Error(f"target=None: {self.name} has {outputs} outputs. Choose one of {known}.")
         if not isinstance(target, str):
             return target
@@ -56,6 +56,6 @@ class Classifier(Task):
         indices = [class_index(part, names) for part in parts]
         return indices[0] if len(indices) == 1 else " - ".join(map(str, indices))
 
-    def named(self, target: Any, index: int | None) -> str:
-        name = super().named(target, index)
+    def target_name(self, target: Any, index: int | None) -> str:
+        name = super().target_name(target, index)
         return name if isinstance(target, str) or index is None else self.head.shown(name, index, self.classes)

@@ -110,7 +110,7 @@ class Graph(Classifier):
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, (str, np.ndarray, graphs.Graph))
 
     def labelled(self, data: Any) -> Labelled:
@@ -129,7 +129,7 @@ class Graph(Classifier):
             )
         if all(isinstance(row, (tuple, list)) and len(row) == 2 for row in data):
             return Labelled(tuple(graph for graph, _ in data), tuple(label for _, label in data), "graphs")
-        if not all(self.is_one(given) for given in data):
+        if not all(self.is_single(given) for given in data):
             raise Error("data is neither a list of graphs nor a list of (graph, label): its entries differ.")
         labels = [given.label if isinstance(given, graphs.Graph) else None for given in data]
         known = [label for label in labels if label is not None]

@@ -155,7 +155,7 @@ class Image(Classifier):
     def preprocessors(self) -> Mapping[str, Any]:
         return {"image_processor": self._pixels.processor}
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return is_image(given)
 
     def labelled(self, data: Any) -> Labelled:
@@ -176,7 +176,7 @@ class Image(Classifier):
             )
         if all(isinstance(row, (tuple, list)) and len(row) == 2 for row in data):
             return Labelled(tuple(image for image, _ in data), tuple(label for _, label in data), "images")
-        if not all(self.is_one(given) for given in data):
+        if not all(self.is_single(given) for given in data):
             raise Error("data is neither a list of images nor a list of (image, label): its entries differ.")
         return Labelled(tuple(data), None, "images")
 
@@ -201,7 +201,7 @@ class Image(Classifier):
     def _inputs(self, patches: Tensor) -> dict[str, Tensor]:
         return {"patches": patches.to(next(self.network.parameters()))}
 
-    def joined(self, inputs: Mapping[str, Tensor], scores: Mapping[str, Tensor]) -> Tensor:
+    def feature_scores(self, inputs: Mapping[str, Tensor], scores: Mapping[str, Tensor]) -> Tensor:
         """Return the scores of the patches, without those of other positions such as a class token."""
         per_position = scores.get("patches")
         if per_position is not None and per_position.shape != inputs["patches"].shape[:2]:
@@ -212,7 +212,7 @@ class Image(Classifier):
                     f"{self.grid.rows} x {self.grid.columns} patches, with or without special tokens before them."
                 )
             scores = {**scores, "patches": per_position[:, prefix:]}
-        return super().joined(inputs, scores)
+        return super().feature_scores(inputs, scores)
 
     @cached_property
     def _prefix_length(self) -> int | None:
@@ -252,7 +252,7 @@ class Image(Classifier):
         """
         encoded = self.encode(image)
         values = relevance(
-            self.model, self.batch([encoded]), self.aim(target, encoded), rules=rules, ledger=False
+            self.model, self.batch([encoded]), self.resolve_target(target, encoded), rules=rules, ledger=False
         ).values["patches"]
         summed: np.ndarray = self.grid.together(values)[0].sum(0).cpu().numpy()
         return summed

@@ -191,7 +191,7 @@ class Question(Text):
         """The number of possible answers in the longest input."""
         return self.model.classes
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
 
     def labelled(self, data: Any) -> Labelled:
@@ -238,7 +238,7 @@ class Question(Text):
         types = tuple(output["token_type_ids"][0]) if self.typed else (0,) * len(ids)
         return EncodedQuestion(**vars(pair), question=question, context=context, types=types, inside=inside)
 
-    def aim(self, target: Any, encoded: EncodedQuestion) -> Any:
+    def resolve_target(self, target: Any, encoded: EncodedQuestion) -> Any:
         if target is None:
             return None
         if not isinstance(target, str):
@@ -262,10 +262,10 @@ class Question(Text):
             return int(first * MOST_TOKENS + last - first)
         return int(first if self.part == "start" else last)
 
-    def titled(self, target: Any, index: int | None, encoded: EncodedQuestion) -> str:
+    def target_title(self, target: Any, index: int | None, encoded: EncodedQuestion) -> str:
         """Return the answer of a target, as text of the context."""
         if index is None or isinstance(target, str):
-            return self.named(target, index)
+            return self.target_name(target, index)
         first, following = divmod(index, MOST_TOKENS) if self.part == "span" else (index, 0)
         return encoded.words_of(first, first + following)
 

@@ -222,7 +222,7 @@ class Seq2Seq(Writer):
         """Return whether an input is a source without an answer so far."""
         return isinstance(given, str)
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str)
         return self.is_source(given) or (is_pair and self.is_source(given[0]))
 
@@ -242,7 +242,7 @@ class Seq2Seq(Writer):
             )
         if all(map(self.is_source, data)):
             return Labelled(tuple(data), None, f"{self.noun}s")
-        if all(isinstance(row, (tuple, list)) and len(row) == 2 and self.is_one(row[0]) for row in data):
+        if all(isinstance(row, (tuple, list)) and len(row) == 2 and self.is_single(row[0]) for row in data):
             return Labelled(tuple(given for given, _ in data), tuple(label for _, label in data), f"{self.noun}s")
         raise Error(
             f"data is neither a list of {self.noun}s nor one of ({self.noun}, next token) or (({self.noun}, answer so "
@@ -251,7 +251,7 @@ class Seq2Seq(Writer):
 
     def encode(self, given: Any, *, truncate: bool = False) -> EncodedPair:
         """Tokenize a source and an answer so far; with `truncate` a source that is too long is truncated."""
-        source, answer = given if self.is_one(given) and not self.is_source(given) else (given, "")
+        source, answer = given if self.is_single(given) and not self.is_source(given) else (given, "")
         if not self.is_source(source):
             raise Error(
                 f"{given!r:.60} is not a {self.noun} for {self.name}: give a {self.noun}, or a pair ({self.noun}, "

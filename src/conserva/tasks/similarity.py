@@ -216,7 +216,7 @@ class Similarity(Task):
         """1: the output is a number."""
         return 1
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
 
     def labelled(self, data: Any) -> Labelled:
@@ -238,13 +238,13 @@ class Similarity(Task):
         each = self.text.encode_all([text for pair in many for text in pair], truncate=truncate)
         return [_pair(first, second) for first, second in zip(each[::2], each[1::2], strict=True)]
 
-    def aim(self, target: Any, encoded: Any) -> Any:
+    def resolve_target(self, target: Any, encoded: Any) -> Any:
         """Return the index of the only output; a target cannot be chosen."""
         if target is not None:
             raise Error(f"target={target!r}: the {SCORES[self.score]} is a single number, so leave the target out.")
         return (0,)
 
-    def named(self, target: Any, index: int | None) -> str:
+    def target_name(self, target: Any, index: int | None) -> str:
         return SCORES[self.score]
 
     def padded(self, length: int) -> int:

@@ -55,7 +55,7 @@ class Tokens(TextAtToken):
         classifies=True,
     )
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, str) or (
             isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str) and _names_word(given[1])
         )
@@ -135,7 +135,7 @@ class Tokens(TextAtToken):
         if not entities:
             raise Error(
                 f"{self.name} labels every word of the text beginning {encoded.text[:40]!r} as "
-                f"{self.named(None, usual)!r}: choose a word, with (text, word)."
+                f"{self.target_name(None, usual)!r}: choose a word, with (text, word)."
             )
         return entities[0]
 

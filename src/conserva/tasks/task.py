@@ -186,11 +186,11 @@ class Task(ABC):
         """The number of classes; 0 if the model does not define it."""
         return len(self.labels) or int(getattr(getattr(self.model, "config", None), "num_labels", 0))
 
-    def aim(self, target: Any, encoded: Any) -> Any:
+    def resolve_target(self, target: Any, encoded: Any) -> Any:
         """Convert the user's target for one input to a target of `conserva.relevance`."""
         return target
 
-    def named(self, target: Any, index: int | None) -> str:
+    def target_name(self, target: Any, index: int | None) -> str:
         """Return the display name of a target; `index` is its class, or None if it is not a single class."""
         if isinstance(target, str):
             return target
@@ -198,9 +198,9 @@ class Task(ABC):
             return getattr(target, "__name__", str(target))
         return {i: label for label, i in self.labels.items()}.get(index, str(index))
 
-    def titled(self, target: Any, index: int | None, encoded: Any) -> str:
+    def target_title(self, target: Any, index: int | None, encoded: Any) -> str:
         """Return the display name of a target for one input, which may use words of the input."""
-        return self.named(target, index)
+        return self.target_name(target, index)
 
     @property
     def labels(self) -> Mapping[str, int]:
@@ -208,7 +208,7 @@ class Task(ABC):
         return labels_of(self.model)
 
     @abstractmethod
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         """Return whether an argument is a single input rather than a list of inputs."""
 
     @abstractmethod
@@ -231,10 +231,11 @@ class Task(ABC):
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
         """Collate encoded inputs to a batch, padded to the longest."""
 
-    def joined(self, inputs: Mapping[str, Tensor], scores: Mapping[str, Tensor]) -> Tensor:
+    def feature_scores(self, inputs: Mapping[str, Tensor], scores: Mapping[str, Tensor]) -> Tensor:
         """Concatenate the scores of the model's inputs along the positions.
 
-        `own` gives the columns of each sample's features. Raises `NotApplicable` if the shapes do not match the inputs.
+        `feature_positions` gives the columns of each sample's features. Raises `NotApplicable` if the shapes do not
+        match the inputs.
 
         Parameters
         ----------
@@ -252,8 +253,8 @@ class Task(ABC):
                 )
         return torch.cat([scores[name] for name in self.features], 1)
 
-    def own(self, encoded: Encoded, inputs: Mapping[str, Tensor]) -> np.ndarray:
-        """Return the columns of the result of `joined` that hold one sample's features, without padding."""
+    def feature_positions(self, encoded: Encoded, inputs: Mapping[str, Tensor]) -> np.ndarray:
+        """Return the columns of the result of `feature_scores` that hold one sample's features, without padding."""
         widths = np.cumsum([0, *(inputs[name].shape[1] for name in self.features)])
         return np.concatenate([first + np.arange(n) for first, n in zip(widths, encoded.parts, strict=False)])
 

@@ -125,7 +125,7 @@ class Text(Classifier):
         names = getattr(self.tokenizer, "model_input_names", ())
         return "token_type_ids" in names and "token_type_ids" in parameters_of(self.network) and types not in (0, 1)
 
-    def is_one(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, str) or (self.takes_pairs and is_text_pair(given))
 
     def labelled(self, data: Any) -> Labelled:
@@ -172,7 +172,7 @@ class Text(Classifier):
 
     def _check(self, text: Any, given: str = "text") -> None:
         """Raise an `Error` unless an input is a text or, if the task takes pairs, a pair of texts."""
-        if not self.is_one(text):
+        if not self.is_single(text):
             if not isinstance(text, (tuple, list)):
                 raise Error(f"{given}={text!r:.60} is not a string: {self.name} takes texts.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"

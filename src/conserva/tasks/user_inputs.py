@@ -38,8 +38,8 @@ def labelled_inputs(task: Task, data: Any, takes: str) -> Labelled:
     wanted = f"give a list of {takes}, or of ({takes}, label)"
     if not isinstance(data, Sequence) or isinstance(data, str) or not data:
         raise Error(f"data={data!r:.60} is not a list of inputs: {wanted}.")
-    if all(map(task.is_one, data)):
+    if all(map(task.is_single, data)):
         return Labelled(tuple(data), None, f"{task.noun}s")
-    if all(isinstance(row, (tuple, list)) and len(row) == 2 and task.is_one(row[0]) for row in data):
+    if all(isinstance(row, (tuple, list)) and len(row) == 2 and task.is_single(row[0]) for row in data):
         return Labelled(tuple(given for given, _ in data), tuple(label for _, label in data), f"{task.noun}s")
     raise Error(f"data has entries that are not inputs of {task.name}, or only some with a label: {wanted}.")

@@ -42,7 +42,7 @@ class Writer(Task):
     def is_spaced(self, encoded: Any) -> bool:
         """Return whether the token of a word that comes next has a leading space."""
 
-    def aim(self, target: Any, encoded: Any) -> Any:
+    def resolve_target(self, target: Any, encoded: Any) -> Any:
         """Return a target as a token id, or as a contrast of two; texts are looked up in the vocabulary."""
         if isinstance(target, tuple):  # a contrast of two token ids
             return " - ".join(map(str, target))
@@ -52,14 +52,14 @@ class Writer(Task):
         both = self.vocabulary.contrast(target, spaced)
         return self.vocabulary.token(target, spaced) if both is None else f"{both[0]} - {both[1]}"
 
-    def titled(self, target: Any, index: int | None, encoded: Any) -> str:
+    def target_title(self, target: Any, index: int | None, encoded: Any) -> str:
         """Return the token's text with its leading space; as a Python literal if it is not printable."""
         if index is not None:
             return self._shown(index)
         both = self.vocabulary.contrast(target, self.is_spaced(encoded)) if isinstance(target, str) else None
         if isinstance(target, tuple):
             both = target
-        return self.named(target, index) if both is None else " - ".join(map(self._shown, both))
+        return self.target_name(target, index) if both is None else " - ".join(map(self._shown, both))
 
     def _shown(self, token: int) -> str:
         text = self.vocabulary.text(token)
