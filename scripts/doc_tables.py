@@ -88,7 +88,7 @@ def faithfulness() -> str:
 
 
 def audit() -> str:
-    """Show the stored audit of the bundled model: its books and its leaks."""
+    """Show the stored audit of the bundled model: its ledger and its leaks."""
     found = json.loads((ROOT / "docs" / "results" / "audit-sentiment.json").read_text(encoding="utf-8"))
     lines = [f"| | {' | '.join(f'`{rules}`' for rules in found)} |", "|---|" + "---|" * len(found)]
     for entry in ("output", "inputs", "positions", "biases", "gap"):

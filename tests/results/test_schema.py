@@ -250,7 +250,7 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "metric": (EVALUATION, "pairs.0.metric", "auc", 'pairs[0].metric is "auc", not one of "auac"'),
     "method": (EVALUATION, "pairs.2.b", "gi:x", 'pairs[2].b is "gi:x", not one of "random", "gi"'),
     "same method": (EVALUATION, "methods.1.method", "random", 'methods has "random" twice'),
-    "audit": (AUDIT, "gap", 0.0, "the ledger does not add up"),
+    "audit": (AUDIT, "ledger.gap", 0.0, "ledger does not add up"),
     "component": (AUDIT, "components.0.leak", 9.0, "components[0].leak does not add up: its entries sum to"),
     "samples": (AUDIT, "gaps", [], "gaps has 0 entries, and outputs has 24"),
     "norm": (AUDIT, "norms.0.after", [1.0], "norms[0].after has 1 entries, and before has 14"),

@@ -4,6 +4,7 @@ import math
 
 from conserva.auditing.result import Audit, Component, Head, Norm
 from conserva.engine.coverage import CoverageEntry
+from conserva.engine.ledger import Ledger
 from conserva.engine.rules import RULE_SETS
 
 OUTPUT = 3.6
@@ -77,7 +78,7 @@ def audit(rules: str = "gi", layers: int = 4, **changes: object) -> Audit:
     gaps = tuple(gap * y / OUTPUT * (1 + 0.2 * wave(5 * i)) for i, y in enumerate(outputs))
     settings = {
         **{"rules": rules, "model": "sentiment", "target": "positive", "samples": 24, "output": OUTPUT},
-        **{"inputs": inputs, "positions": positions, "biases": biases, "gap": gap},
+        "ledger": Ledger(inputs, positions, biases, gap),
         "components": tuple(components),
         "heads": tuple(heads),
         "norms": tuple(norms),

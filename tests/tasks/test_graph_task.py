@@ -228,7 +228,7 @@ def test_evaluate_reads_labels_of_graphs_and_columns_of_smiles(tmp_path) -> None
 def test_audit_takes_graphs() -> None:
     task, inputs = made("molecules")
     found = conserva.audit(task, inputs[:2], 1, rules="exact")
-    assert abs(found.gap) < 1e-10
+    assert abs(found.ledger.gap) < 1e-10
     assert found.samples == 2
 
 

@@ -206,4 +206,4 @@ def test_evaluation_and_audit_take_answers(task: Question) -> None:
     assert plain.accuracy is None
     with pytest.raises(conserva.Error, match="'horse' is not in the context"):
         conserva.evaluate(task, [(PAIR, "horse")], ["exact"])
-    assert abs(conserva.audit(task, PAIR, rules="exact").gap) < 1e-9
+    assert abs(conserva.audit(task, PAIR, rules="exact").ledger.gap) < 1e-9

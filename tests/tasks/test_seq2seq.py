@@ -245,7 +245,7 @@ def test_an_unknown_next_token_is_refused() -> None:
 
 def test_an_audit_takes_pairs() -> None:
     found = conserva.audit(writer("t5"), PAIRS[1], rules="exact")
-    assert abs(found.gap) < 1e-10
+    assert abs(found.ledger.gap) < 1e-10
 
 
 def test_a_tokenizer_may_have_no_pad() -> None:

@@ -145,4 +145,4 @@ def test_tokens_are_taken_from_the_text_they_belong_to(task: Similarity) -> None
     unknown = conserva.explain(task, (PAIR[0], " ".join(["[UNK]", *words[1:]])))
     assert found[0][1, 0] == pytest.approx(unknown.output, rel=1e-5)
     audit = conserva.audit(task, PAIR, rules="exact")
-    assert abs(audit.gap) < 1e-10
+    assert abs(audit.ledger.gap) < 1e-10

@@ -197,7 +197,7 @@ def test_evaluation_and_audit_take_words(task: Tokens) -> None:
     with pytest.raises(conserva.Error, match="only some with a label"):
         conserva.evaluate(task, [((TEXT, "film"), "O"), "a joy."], ["exact"])
     audit = conserva.audit(task, (TEXT, "film"), "B-PER", rules="exact")
-    assert abs(audit.gap) < 1e-10 * max(1, abs(audit.output))
+    assert abs(audit.ledger.gap) < 1e-10 * max(1, abs(audit.output))
 
 
 def test_a_word_that_stands_twice_is_asked_for_by_its_number(task: Tokens) -> None:

@@ -41,10 +41,12 @@ def test_json_gives_the_same_audit_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rules", BOOKS)
 def test_books_layers_and_kinds_tell_the_same(rules: str) -> None:
     one = audit(rules)
-    assert one.output == pytest.approx(one.inputs + one.positions + one.biases + one.gap)
-    assert sum(one.kinds().values()) == pytest.approx(one.gap)
-    assert sum(leak for _, leak in one.layers().values()) == pytest.approx(one.gap)
-    assert sum(constants for constants, _ in one.layers().values()) == pytest.approx(one.positions + one.biases)
+    assert one.output == pytest.approx(one.ledger.inputs + one.ledger.positions + one.ledger.biases + one.ledger.gap)
+    assert sum(one.kinds().values()) == pytest.approx(one.ledger.gap)
+    assert sum(leak for _, leak in one.layers().values()) == pytest.approx(one.ledger.gap)
+    assert sum(constants for constants, _ in one.layers().values()) == pytest.approx(
+        one.ledger.positions + one.ledger.biases
+    )
     for part in one.components:
         assert part.entering == pytest.approx(part.leaving + part.constants + part.leak)
 
@@ -164,7 +166,13 @@ def test_rule_sets_stand_side_by_side(width: int) -> None:
         assert re.search(r"gap +\+3.550 +\+2.850 +\+5e-07", text)
         assert re.search(r"activation +\+1.047 +\+2.850 +\+5e-07", text)
     for one in three():
-        for value in (one.inputs, one.positions, one.biases, one.gap, *one.kinds().values()):
+        for value in (
+            one.ledger.inputs,
+            one.ledger.positions,
+            one.ledger.biases,
+            one.ledger.gap,
+            *one.kinds().values(),
+        ):
             assert number(value) in text
     with pytest.raises(conserva.Error, match="no audit"):
         terminal.compare([])
@@ -200,7 +208,7 @@ def test_steps_lead_from_the_output_to_the_inputs_and_hide_nothing_that_cancels(
     for one in three():
         path = waterfall.steps(one)
         left = one.output + sum(change for step in path for change in step.parts.values())
-        assert left == pytest.approx(one.inputs)
+        assert left == pytest.approx(one.ledger.inputs)
         assert [step.layer for step in path] == list(one.layers())
     layer = next(step for step in waterfall.steps(audit("gi")) if step.layer.endswith("layer.3"))
     assert layer.lost > 0.1
@@ -239,7 +247,7 @@ def test_figures_in_a_page_hold_numbers_as_text_and_load_nothing() -> None:
     for svg in drawn[:2]:
         assert "&lt;b&gt;&amp;$x_1$&lt;/b&gt; gi" in svg
         assert "gap +2.850" in svg
-    for value in (one.inputs for one in odd):
+    for value in (one.ledger.inputs for one in odd):
         assert number(value) in drawn[0]
     assert f"sum {number(sum(odd[0].norms[0].after))}" in drawn[2]
     names = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in drawn]
@@ -271,7 +279,14 @@ def test_page_holds_everything_and_loads_nothing() -> None:
     for text in (odd, "<b>x</b>", "a<b>.norm", "f<i>", "sha256:0123", "2.11"):
         assert text in found.text
     for one in audits:
-        for value in (one.output, one.inputs, one.positions, one.biases, one.gap, *one.kinds().values()):
+        for value in (
+            one.output,
+            one.ledger.inputs,
+            one.ledger.positions,
+            one.ledger.biases,
+            one.ledger.gap,
+            *one.kinds().values(),
+        ):
             assert number(value) in found.text
         for component in one.ranked():
             assert component.module in found.text
@@ -295,7 +310,9 @@ def test_the_summary_says_what_the_numbers_say() -> None:
     assert "Under “exact” the ledger closes" in exact
     assert theory.count(" agrees with the measurements under “gi”") == 2
     assert "ah+ln" not in theory
-    assert "is counted twice" in summary([dataclasses.replace(audit("gi"), gap=-1.0)])[1]
+    one = audit("gi")
+    twice = dataclasses.replace(one, ledger=dataclasses.replace(one.ledger, gap=-1.0))
+    assert "is counted twice" in summary([twice])[1]
     one = audit("gi")
     norms = (dataclasses.replace(one.norms[0], predicted=1.0), *one.norms[1:])
     assert "Proposition 2, on norms, does not agree" in summary([dataclasses.replace(one, norms=norms)])[-1]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..engine.coverage import CoverageEntry
+from ..engine.ledger import Ledger
 from ..results.result import Result
 from ..results.schema import Count, uneven, unsummed
 
@@ -94,20 +95,18 @@ class Audit(Result):
     True
     """
 
-    _schema = "conserva/audit/1"
+    _schema = "conserva/audit/2"
     _noun = "audit"
-    _in_repr = ("rules", "model", "samples", "output", "gap")
+    _in_repr = ("rules", "model", "samples", "output", "ledger")
 
     rules: str
     model: str
     target: str
     samples: Count
     output: float
-    inputs: float
-    positions: float
-    biases: float
-    gap: float
-    """The ledger, as means over samples: output = inputs + positions + biases + gap, and gap = sum of all leaks."""
+    """The explained output, a mean over samples."""
+    ledger: Ledger[float]
+    """How it splits, as means over samples. The gap is the sum of all leaks."""
     components: tuple[Component, ...]
     """In the order of the forward pass."""
     heads: tuple[Head, ...]
@@ -154,7 +153,7 @@ class Audit(Result):
 
     def _flaws(self) -> Iterator[str]:
         yield from uneven(self, "outputs", "sums", "gaps")
-        yield from unsummed("the ledger", (self.inputs, self.positions, self.biases, self.gap), self.output)
+        yield from unsummed("ledger", astuple(self.ledger), self.output)
         if not self.components:
             yield "components has no entry"
 

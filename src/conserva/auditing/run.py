@@ -15,6 +15,7 @@ from ..engine.context import Propagation, as_rule_set
 from ..engine.coverage import CoverageEntry
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
+from ..engine.ledger import ENTRIES, Ledger
 from ..engine.operations.tensors import in_float32
 from ..engine.rules import DEFAULT, RuleSet
 from ..engine.sources import Sources
@@ -91,10 +92,7 @@ def audit(
         target=label,
         samples=len(output),
         output=float(output.mean()),
-        inputs=float(ledger.inputs.mean()),
-        positions=float(ledger.positions.mean()),
-        biases=float(ledger.biases.mean()),
-        gap=float(ledger.gap.mean()),
+        ledger=Ledger(*(float(getattr(ledger, name).mean()) for name in ENTRIES)),
         components=summarise(modules, parts),
         heads=heads_of(modules, parts),
         norms=norms_of(modules, parts, rule_set),

@@ -49,7 +49,9 @@ def page(audits: Sequence[Audit]) -> str:
         title=f"Conservation: {line}",
         lines=[line],
         summary=summary(audits),
-        bars=[(audit.rules, bar_of(audit, audit.output, ledger_line(audit)), verdict(audit)) for audit in audits],
+        bars=[
+            (audit.rules, bar_of(audit.ledger, audit.output, ledger_line(audit)), verdict(audit)) for audit in audits
+        ],
         entries=_side_by_side("entry", *ledger_rows(audits), audits, note),
         waterfall=Figure(waterfall_svg(audits), waterfall_caption(audits)),
         leaks=_side_by_side("kind", *leaks(audits), audits, _missed(audits)),

@@ -55,7 +55,7 @@ def samples(audit: Audit) -> str:
 
 def ledger_line(audit: Audit) -> str:
     """Return the ledger in one line."""
-    parts = [f"{name} {number(getattr(audit, name))}" for name in ENTRIES]
+    parts = [f"{name} {number(getattr(audit.ledger, name))}" for name in ENTRIES]
     return f"{' '.join(parts)} = {number(audit.output)}"
 
 
@@ -115,8 +115,8 @@ def kinds(audit: Audit) -> dict[str, tuple[float, float]]:
 
 def untraced(audit: Audit) -> float:
     """Return the part of the gap that no component explains: 0 up to rounding if the audit is complete."""
-    rest = audit.gap - sum(audit.kinds().values())
-    return rest if abs(rest) > CLOSED * max(abs(audit.output), abs(audit.gap)) else 0.0
+    rest = audit.ledger.gap - sum(audit.kinds().values())
+    return rest if abs(rest) > CLOSED * max(abs(audit.output), abs(audit.ledger.gap)) else 0.0
 
 
 def heads(audit: Audit) -> list[Head]:
@@ -234,7 +234,8 @@ def compare(audits: Sequence[Audit], console: Console | None = None) -> None:
 
 def ledger_rows(audits: Sequence[Audit]) -> tuple[list[str], list[list[str]]]:
     """Return the names of the ledger's entries, and a row of cells for each, one cell per rule set."""
-    rows = [[number(getattr(audit, name)) for audit in audits] for name in ("output", *ENTRIES)]
+    rows = [[number(audit.output) for audit in audits]]
+    rows += [[number(getattr(audit.ledger, name)) for audit in audits] for name in ENTRIES]
     return ["output", *ENTRIES, "worst gap"], [*rows, [share(audit.relative_gap()) for audit in audits]]
 
 
@@ -251,7 +252,7 @@ def _bar(audit: Audit, console: Console) -> Line:
     fills = GLYPHS if console.color_system is None else dict.fromkeys(ENTRIES, "█")
     keys = {name: f"  {fills[name] if fills is GLYPHS else '■'} " for name in ENTRIES}
     room = min(BAR, console.width - sum(len(key) + len(name) for name, key in keys.items()) - 1)
-    sizes = {name: abs(getattr(audit, name)) for name in ENTRIES}
+    sizes = {name: abs(getattr(audit.ledger, name)) for name in ENTRIES}
     total = sum(sizes.values()) or 1.0
     bar = Line(no_wrap=True)
     for name, size in sizes.items():

@@ -42,19 +42,19 @@ def summary(audits: Sequence[Audit]) -> list[str]:
 
 def _rule_set(audit: Audit) -> Iterable[str]:
     """Yield sentences on the ledger of one rule set and its largest leaks."""
-    worst = share(audit.relative_gap())
+    worst, ledger = share(audit.relative_gap()), audit.ledger
     if closes(audit):
         yield (
             f"Under “{audit.rules}” the ledger closes: of {number(audit.output)}, the inputs get "
-            f"{number(audit.inputs)}, positions {number(audit.positions)} and biases {number(audit.biases)}. The "
+            f"{number(ledger.inputs)}, positions {number(ledger.positions)} and biases {number(ledger.biases)}. The "
             f"largest gap of a sample is {worst} of the largest output."
         )
         return
-    way = "is lost" if audit.gap >= 0 else "is counted twice"
+    way = "is lost" if ledger.gap >= 0 else "is counted twice"
     yield (
         f"Under “{audit.rules}” the ledger does not close: of {number(audit.output)}, the inputs get "
-        f"{number(audit.inputs)}, and {number(audit.gap)} {way}. The largest gap of a sample is {worst} of the largest "
-        "output."
+        f"{number(ledger.inputs)}, and {number(ledger.gap)} {way}. The largest gap of a sample is {worst} of the "
+        "largest output."
     )
     by_kind, ranked = kinds(audit), audit.ranked()
     total = sum(size for _, size in by_kind.values())

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from ..engine.ledger import ENTRIES
 
 if TYPE_CHECKING:
-    from ..auditing.result import Audit
     from ..engine.ledger import Ledger
 
 
@@ -77,7 +76,7 @@ class Bar:
     entries: Sequence[Entry]
 
 
-def bar_of(ledger: Ledger[float] | Audit | None, output: float, line: str) -> Bar:
+def bar_of(ledger: Ledger[float] | None, output: float, line: str) -> Bar:
     """Return the bar of a ledger; `line` is its text alternative."""
     if ledger is None:
         return Bar(line, output, ())

@@ -195,7 +195,7 @@ def _steps_and_limits(audits: Sequence[Audit]) -> list[tuple[list[LayerStep], tu
     """Return the steps of each audit and the limits of its axis, which are shared unless the ranges differ too much."""
     steps_and_limits = []
     for audit in audits:
-        levels, level = [0.0, audit.output, audit.inputs], audit.output
+        levels, level = [0.0, audit.output, audit.ledger.inputs], audit.output
         for change in (part for step in steps(audit) for part in step.parts.values()):
             level += change
             levels.append(level)
@@ -245,10 +245,10 @@ def _panel(
     from matplotlib.ticker import MaxNLocator
 
     reach, last = limits[1] - limits[0] or 1.0, len(layers) + 1
-    _heading(axes, audit.rules, f"gap {number(audit.gap)}")
-    axes.barh([0, last], [audit.output, audit.inputs], height=0.62, zorder=3, color=[INK, LEDGER["inputs"]])
+    _heading(axes, audit.rules, f"gap {number(audit.ledger.gap)}")
+    axes.barh([0, last], [audit.output, audit.ledger.inputs], height=0.62, zorder=3, color=[INK, LEDGER["inputs"]])
     _add_number(axes, 0, audit.output, "bold")
-    _add_number(axes, last, audit.inputs, "bold")
+    _add_number(axes, last, audit.ledger.inputs, "bold")
     level, above, lines = audit.output, 0.0, []
     for step in path:
         row = layers.index(step.layer) + 1
@@ -332,7 +332,7 @@ def _scatter(axes: Axes, audit: Audit, audits: Sequence[Audit], wide: float) -> 
     room = 0.06 * (max(values) - min(values)) or 1.0
     limits = min(values) - room, max(values) + room
     axes.set_box_aspect(1)
-    _heading(axes, audit.rules, f"gap {number(audit.gap)}")
+    _heading(axes, audit.rules, f"gap {number(audit.ledger.gap)}")
     every = max(1.0, len(audit.sums) / POINTS)
     drawn = [int(i * every) for i in range(min(POINTS, len(audit.sums)))]
     colour, _ = STYLES.get(audit.rules, (OLIVE, SOLID))
