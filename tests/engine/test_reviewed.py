@@ -209,7 +209,7 @@ def test_an_audit_takes_the_targets_that_an_explanation_takes(causal: conserva.C
         found = conserva.audit(causal, [PROMPT, "The capital"], target, rules="exact")
         expected = [one.output for one in conserva.explain(causal, [PROMPT, "The capital"], target)]
         assert found.outputs == pytest.approx(expected)
-        assert abs(found.gap) < 1e-5
+        assert abs(found.ledger.gap) < 1e-5
 
 
 def test_two_threads_ask_one_language_model() -> None:
