@@ -29,7 +29,7 @@ from conserva.engine.ledger import Ledger
 from conserva.paper.experiments.result import GraphResult, TextResult
 from conserva.paper.training.record import RESULT, read_training
 from conserva.paper.views import page, results
-from conserva.results.explanation import Explanation, Sink
+from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.views import (
     audit_terminal,
     bias_page,
@@ -62,6 +62,10 @@ PAIR = Explanation(
     provenance={"torch": "2.11", "seed": 0, "nested": {"list": [1, 2.5, None, True]}},
     sections=(("question", 4), ("answer", 3)),
     sink=Sink("[CLS]", -2.0, 0.45, 0),
+    offsets=(None, (0, 3), (3, 4), None, (5, 7), (8, 11), None),
+    unknown=(False, False, False, False, True, False, False),
+    classes=(ClassScore("entailment", 0.75, 0.6), ClassScore("neutral", 0.2, None)),
+    windows=(Window(0, 4, 0.5), Window(3, 7, 1.0)),
 )
 TRAINING = {
     "schema": "conserva/training/1",

@@ -14,7 +14,7 @@ from ..engine.rules import DEFAULT
 from ..engine.targets import plain
 from ..errors import Error
 from ..replay.recorder import Recorder, recorder_of
-from ..results.explanation import Explanation, Sink
+from ..results.explanation import ClassScore, Explanation, Sink
 from ..results.explanations import Explanations
 from ..tasks.batches import budget, by_length
 from ..tasks.task import Encoded, Task, require_task
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from ..datasets.graph import Graph
 
+
+MOST_CLASSES = 10
+"""The number of classes in `Explanation.classes`, unless the target is another one."""
 
 AT_ONCE = 512
 """The number of inputs that `explain_stream` reads ahead, so that inputs of similar length share a batch."""
@@ -203,12 +206,14 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
     """Yield an explanation for each input of a batch."""
     numbers = batch.read()
     scores, output, logits = numbers.scores.numpy(), numbers.output.tolist(), numbers.logits
-    highest, probabilities = logits.argmax(-1).tolist(), task.head.probabilities(logits)
+    probabilities = task.head.probabilities(logits)
+    top = logits.topk(min(MOST_CLASSES, logits.shape[-1])).indices.tolist()
     ledgers: Sequence[Ledger[float] | None] = [None] * len(output)
     if numbers.ledger is not None:
         ledgers = numbers.ledger.per_sample(numbers.output)
     for row, (encoded, target) in enumerate(zip(batch.encoded, batch.targets, strict=True)):
-        index = class_of(task, target, encoded, highest[row], logits.shape[-1])
+        index = class_of(task, target, encoded, top[row][0], logits.shape[-1])
+        shown = top[row] if index is None or index in top[row] else [*top[row], index]
         feature_scores = tuple(scores[row][batch.columns[row]].tolist())
         yield Explanation(
             features=encoded.tokens,
@@ -226,6 +231,17 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             picture=encoded.picture,
             sections=encoded.sections,
             sink=None if encoded.sink is None else Sink.of(encoded.sink, encoded.tokens, feature_scores),
+            offsets=encoded.offsets,
+            unknown=encoded.unknown,
+            classes=tuple(
+                ClassScore(
+                    task.target_title(None, i, encoded),
+                    float(logits[row, i]),
+                    None if probabilities is None else float(probabilities[row, i]),
+                )
+                for i in shown
+                if probabilities is None or probabilities[row, i] > 0 or i == index  # impossible spans of a context
+            ),
         )
 
 

@@ -32,6 +32,26 @@ class Sink:
         return cls(features[index], scores[index], abs(scores[index]) / total if total else 0.0, index)
 
 
+@dataclass(frozen=True)
+class ClassScore:
+    """The output of a model for one of its classes."""
+
+    label: str
+    output: float
+    probability: Share | None
+    """None if the outputs are not classes, as in a regression."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a text that is longer than the model's maximum length: features `first` to `last - 1`."""
+
+    first: Count
+    last: Count
+    output: float
+    """The model's output for the window by itself."""
+
+
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
     """The explanation of one output: a signed score for every feature, in the unit of the output.
@@ -74,6 +94,22 @@ class Explanation(Result):
     """For tasks with several inputs: the name of each input and its number of features, in order."""
     sink: Sink | None = None
     """The attention sink of a language model."""
+    offsets: tuple[tuple[Count, Count] | None, ...] = ()
+    """The start and end characters of each feature in `text`: `text[start:end]`. None for features that are not part of
+    `text`, such as special tokens. Offsets of neighbouring tokens overlap where a character has several tokens."""
+    unknown: tuple[bool, ...] = ()
+    """Which features are the tokenizer's unknown token, which stands for text that is not in its vocabulary."""
+    classes: tuple[ClassScore, ...] = ()
+    """The outputs of the model's classes, the highest first: at most ten, and the target's."""
+    windows: tuple[Window, ...] = ()
+    """If the text was explained in windows, each of them. `output` is the mean of their outputs."""
+
+    def __post_init__(self) -> None:
+        # Results saved by earlier versions lack these fields.
+        if not self.offsets:
+            object.__setattr__(self, "offsets", (None,) * len(self.features))
+        if not self.unknown:
+            object.__setattr__(self, "unknown", (False,) * len(self.features))
 
     def merged(self) -> Explanation:
         """Return a copy in which the subword tokens of a word are one feature, with the sum of their scores."""
@@ -109,12 +145,21 @@ class Explanation(Result):
             scores=tuple(sum(self.scores[i] for i in group) for group in groups),
             special=tuple(self.special[group[0]] for group in groups),
             words=tuple(self.words[group[0]] for group in groups),
+            offsets=tuple(_covered([self.offsets[i] for i in group]) for group in groups),
+            unknown=tuple(any(self.unknown[i] for i in group) for group in groups),
+            windows=tuple(_regrouped(window, groups) for window in self.windows),
             sections=tuple((name, section_of.count(i)) for i, (name, _) in enumerate(self.sections)),
             sink=sink,
         )
 
     def _flaws(self) -> Iterator[str]:
-        yield from uneven(self, "features", "scores", "special", "words")
+        yield from uneven(self, "features", "scores", "special", "words", "offsets", "unknown")
+        for i, span in enumerate(self.offsets):
+            if span is not None and not span[0] <= span[1] <= len(self.text):
+                yield f"offsets[{i}] is {list(span)}, and text has {len(self.text)} characters"
+        for i, window in enumerate(self.windows):
+            if not window.first <= window.last <= len(self.features):
+                yield f"windows[{i}] ends at {window.last}, and there are {len(self.features)} features"
         yield from uncovered(self.sections, len(self.features))
         if self.ledger is not None:
             yield from unsummed("ledger", astuple(self.ledger), self.output)
@@ -127,6 +172,18 @@ def uncovered(sections: Sequence[tuple[str, int]], many: int) -> Iterator[str]:
     """Yield a flaw if the sections do not have `many` features in total."""
     if sections and (held := sum(count for _, count in sections)) != many:
         yield f"sections hold {held} features, and there are {many}"
+
+
+def _covered(spans: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Return the start of the first and the end of the last span."""
+    known = [span for span in spans if span is not None]
+    return (min(start for start, _ in known), max(end for _, end in known)) if known else None
+
+
+def _regrouped(window: Window, groups: Sequence[Sequence[int]]) -> Window:
+    """Return a window over groups of features: those with at least one feature in it."""
+    inside = [i for i, group in enumerate(groups) if any(window.first <= feature < window.last for feature in group)]
+    return replace(window, first=inside[0] if inside else 0, last=inside[-1] + 1 if inside else 0)
 
 
 def _joined(pieces: Sequence[str]) -> str:

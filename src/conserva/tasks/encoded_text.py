@@ -31,6 +31,10 @@ class EncodedText(Encoded):
         return tuple(None if is_special else span for span, is_special in offsets)
 
     @property
+    def offsets(self) -> tuple[tuple[int, int] | None, ...]:
+        return self.spans
+
+    @property
     def key(self) -> str:
         return str(self.ids)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error
 from .task import Encoded
 from .user_inputs import refuse_surrogates
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, special_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,6 +28,12 @@ class EncodedPrompt(Encoded):
     """A tokenized prompt; tokens of the chat template are special."""
 
     ids: tuple[int, ...]
+    spans: tuple[Span | None, ...] = ()
+    """The start and end characters of each token in `text`; None for tokens that the tokenizer added."""
+
+    @property
+    def offsets(self) -> tuple[Span | None, ...]:
+        return self.spans or super().offsets
 
     @property
     def key(self) -> str:
@@ -101,12 +107,12 @@ def encoded_prompt(
     """Tokenize a prompt. One that is too long raises an `Error`, or with `truncate` loses its beginning."""
     options: dict[str, Any] = {"add_special_tokens": not prompt.is_chat, "verbose": False}  # templates add their own
     output = tokenizer(prompt.text, return_offsets_mapping=tokenizer.is_fast, **options)
-    ids, special_ids = [int(token) for token in output["input_ids"]], set(tokenizer.all_special_ids)
+    ids, added = [int(token) for token in output["input_ids"]], special_ids(tokenizer)
     spans = output["offset_mapping"] if tokenizer.is_fast else [(0, len(prompt.text))] * len(ids)
     if not prompt.is_chat:
         while len(ids) > 1 and _is_an_end(tokenizer, ids, spans):  # a model does not continue after these
             ids, spans = ids[:-1], spans[:-1]
-    special = [token in special_ids or not prompt.holds(span) for token, span in zip(ids, spans, strict=True)]
+    special = [token in added or not prompt.holds(span) for token, span in zip(ids, spans, strict=True)]
     if all(special):
         raise Error(
             f"prompt={prompt.text!r:.60} has no tokens in the tokenizer's vocabulary: there is nothing to explain."
@@ -120,8 +126,14 @@ def encoded_prompt(
         first = int(ids[0] == tokenizer.bos_token_id)  # the beginning-of-sequence token is kept
         end = len(ids) - longest + first
         ids, special = [*ids[:first], *ids[end:]], [*special[:first], *special[end:]]
+        spans = [*spans[:first], *spans[end:]]
     tokens = [vocabulary.text(token) for token in ids]
-    return EncodedPrompt(prompt.text, tuple(tokens), tuple(special), words_of(tokens, special), tuple(ids))
+    offsets = (
+        tuple((int(start), int(end)) if start < end else None for start, end in spans) if tokenizer.is_fast else ()
+    )
+    unknown = tuple(token == tokenizer.unk_token_id for token in ids)
+    words = words_of(tokens, special)
+    return EncodedPrompt(prompt.text, tuple(tokens), tuple(special), words, tuple(ids), offsets, unknown=unknown)
 
 
 def _is_an_end(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:

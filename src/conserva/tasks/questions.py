@@ -24,6 +24,7 @@ from .reading import Answer, Reading
 from .tagging import whole_word
 from .text import Text
 from .user_inputs import labelled_inputs, refuse_surrogates
+from .vocabulary import special_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,6 +52,14 @@ class EncodedQuestion(EncodedText):
     """The token type ids."""
     inside: tuple[bool, ...] = field(kw_only=True)
     """Whether each token belongs to the context."""
+
+    @property
+    def offsets(self) -> tuple[tuple[int, int] | None, ...]:
+        start = len(self.text) - len(self.context)
+        return tuple(
+            (start + span[0], start + span[1]) if span is not None and inside else span
+            for span, inside in zip(self.spans, self.inside, strict=True)
+        )
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:
@@ -230,7 +239,7 @@ class Question(Text):
             verbose=False,
         )
         encoding, ids = output.encodings[0], list(output["input_ids"][0])
-        special = set(self.tokenizer.all_special_ids)
+        special = special_ids(self.tokenizer)
         pair = self._encoded(f"{question} | {context}", ids, special, encoding, self.longest)
         inside = tuple(number == 1 for number in encoding.sequence_ids)
         if not any(inside):

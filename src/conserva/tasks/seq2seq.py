@@ -88,6 +88,11 @@ class EncodedPair(Encoded):
         return tuple(zip((SOURCE, SO_FAR), self.parts, strict=True))
 
     @property
+    def offsets(self) -> tuple[tuple[int, int] | None, ...]:
+        """Those of the source; the answer is not part of `text`."""
+        return (*self.source.offsets, *(None,) * len(self.answer))
+
+    @property
     def key(self) -> str:
         return f"{self.source.key} {self.answer}"
 

@@ -49,6 +49,12 @@ class EncodedPair(Encoded):
         return (len(self.first), len(self.second))
 
     @property
+    def offsets(self) -> tuple[tuple[int, int] | None, ...]:
+        start = len(self.text) - len(self.second.text)
+        shifted = (None if span is None else (start + span[0], start + span[1]) for span in self.second.offsets)
+        return (*self.first.offsets, *shifted)
+
+    @property
     def key(self) -> str:
         return f"{self.first.key} {self.second.key}"
 
@@ -270,7 +276,8 @@ class Similarity(Task):
 
 def _pair(first: EncodedText, second: EncodedText) -> EncodedPair:
     tokens, special, words = first.tokens + second.tokens, first.special + second.special, first.words + second.words
-    return EncodedPair(f"{first.text} | {second.text}", tokens, special, words, first, second)
+    unknown = first.unknown + second.unknown
+    return EncodedPair(f"{first.text} | {second.text}", tokens, special, words, first, second, unknown=unknown)
 
 
 def _both(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -37,6 +37,8 @@ class Encoded:
     """Which features are not part of the user's input, as in `Explanation.special`."""
     words: tuple[int | None, ...]
     """The index of the word that each feature belongs to, as in `Explanation.words`."""
+    unknown: tuple[bool, ...] = field(default=(), kw_only=True)
+    """Which features are the tokenizer's unknown token, as in `Explanation.unknown`; empty if none is."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -50,6 +52,11 @@ class Encoded:
     def key(self) -> str:
         """A string that identifies this input among others."""
         return self.text
+
+    @property
+    def offsets(self) -> tuple[tuple[int, int] | None, ...]:
+        """The start and end characters of each feature in `text`, as in `Explanation.offsets`."""
+        return (None,) * len(self)
 
     @property
     def fixed(self) -> tuple[bool, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +24,7 @@ from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
 from .user_inputs import refuse_surrogates
+from .vocabulary import special_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -193,11 +195,11 @@ class Text(Classifier):
         options = {"return_attention_mask": False, "return_token_type_ids": pairs, "verbose": False}
         given = [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
         output = self.tokenizer(*given, truncation=truncate, max_length=most, **options)
-        special_ids = set(self.tokenizer.all_special_ids)
+        added = special_ids(self.tokenizer)
         encodings = output.encodings if getattr(output, "is_fast", False) else [None] * len(texts)
         names = [" | ".join(text) if pairs else text for text in texts]
         encoded = [
-            self._encoded(name, list(ids), special_ids, encoding, longest)
+            self._encoded(name, list(ids), added, encoding, longest)
             for name, ids, encoding in zip(names, output["input_ids"], encodings, strict=True)
         ]
         if not pairs:
@@ -221,19 +223,23 @@ class Text(Classifier):
         kept = tuple(types) if types is not None and self.tells_types else None
         return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]), types=kept)
 
-    def _encoded(self, text: str, ids: list[int], special_ids: set[int], encoding: Any, longest: int) -> EncodedText:
-        """Return a tokenized text; `encoding` is the `Encoding` of a fast tokenizer, or None."""
+    def _encoded(self, text: str, ids: list[int], added: Collection[int], encoding: Any, longest: int) -> EncodedText:
+        """Return a tokenized text.
+
+        `added` has the ids of special tokens; `encoding` is the `Encoding` of a fast tokenizer, or None.
+        """
         if len(ids) > longest:
             raise Error(
                 f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {longest}: shorten it, "
                 "or truncate it with truncate=True (--truncate)."
             )
-        special = tuple(map(special_ids.__contains__, ids))
-        if all(special):
+        special = tuple(map(added.__contains__, ids))
+        unknown = tuple(token == self.tokenizer.unk_token_id for token in ids)
+        if all(map(operator.or_, special, unknown)):
             raise Error(f"text={text!r} has no tokens in the tokenizer's vocabulary: there is nothing to explain.")
         words: Sequence[int | None] = range(len(ids)) if encoding is None else encoding.word_ids
         tokens = tuple(map(self._token_texts.__getitem__, ids))
-        return EncodedText(text, tokens, special, tuple(words), tuple(ids), encoding)
+        return EncodedText(text, tokens, special, tuple(words), tuple(ids), encoding, unknown=unknown)
 
     def mask(self, given: str | None, preferred: Sequence[str]) -> str:
         return mask_of(self.tokenizer, given, preferred)

@@ -19,6 +19,15 @@ _NO_CHARACTER = "\ufffd"
 """The replacement character, to which bytes decode that are only a part of a character."""
 
 
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the ids of special tokens without the unknown token, which stands for text of the user.
+
+    Where the unknown token is also another special token, as in GPT-2, it is included.
+    """
+    others = {getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "sep", "pad", "cls", "mask")}
+    return frozenset(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - others)
+
+
 class Vocabulary(Mapping[str, int]):
     """A mapping from the texts of tokens to their ids.
 
