@@ -10,8 +10,8 @@ from typing import Any
 from attacking import hostile_text
 
 TEXTS = frozenset({
-    "check", "data", "features", "label", "labels", "layers", "left_out", "model", "others", "provenance", "refused", "score",
-    "sections", "sentences", "target", "text", "token", "written",
+    "check", "data", "features", "label", "labels", "layers", "left_out", "model", "others", "provenance", "refused",
+    "score", "sections", "sentences", "target", "text", "token", "written",
 })  # fmt: skip
 """Fields that hold anything: each string in them is replaced by a text of its own."""
 

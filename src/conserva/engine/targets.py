@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +20,8 @@ OutputIndex: TypeAlias = tuple[int, ...]
 
 
 def plain(target: Any) -> Any:
-    """Return a target with numbers of numpy and torch converted to Python's."""
-    if isinstance(target, (Tensor, np.ndarray, np.integer)):
+    """Return a target with numbers, arrays and Series of numpy, torch and pandas converted to Python's."""
+    if hasattr(target, "tolist"):
         return target.tolist()
     if isinstance(target, (list, tuple)):
         return type(target)(map(plain, target))

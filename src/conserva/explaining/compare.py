@@ -20,6 +20,7 @@ def compare(
     *,
     methods: Sequence[MethodLike] | None = None,
     truncate: bool = False,
+    windows: bool | tuple[int, int] = False,
     batch_tokens: int | None = None,
     trusted: Collection[str] = (),
     checkpoint: str = AUTO,
@@ -38,7 +39,7 @@ def compare(
     methods
         Method names, optionally with options, such as "ig:steps=100", or rule sets. None uses all of
         `conserva.methods()`.
-    truncate, batch_tokens, trusted, checkpoint, fingerprint
+    truncate, windows, batch_tokens, trusted, checkpoint, fingerprint
         As in `conserva.explain`.
 
     Returns
@@ -56,6 +57,7 @@ def compare(
         raise Error("inputs is a list of inputs: compare methods on one input at a time, or use conserva.evaluate.")
     options: dict[str, Any] = {
         "truncate": truncate,
+        "windows": windows,
         "batch_tokens": batch_tokens,
         "trusted": trusted,
         "checkpoint": checkpoint,

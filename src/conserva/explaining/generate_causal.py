@@ -19,7 +19,7 @@ from ..tasks import Causal
 from ..tasks.batches import budget
 from ..tasks.prompts import EncodedPrompt, words_of
 from ..tasks.writer import greedy, interruptible
-from .explain import provenance_of
+from .explained import provenance_of
 from .generation_request import OTHERS, Request
 
 KEPT_BYTES = 2**29

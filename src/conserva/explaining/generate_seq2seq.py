@@ -14,7 +14,7 @@ from ..engine.untouched import untouched
 from ..errors import Error
 from ..results.generation import LOGIT, Generation, Step
 from ..tasks.seq2seq import SO_FAR, SOURCE, EncodedPair, Seq2Seq
-from .explain import provenance_of
+from .explained import provenance_of
 from .generation_request import OTHERS, Request
 
 

@@ -17,7 +17,7 @@ from ..engine.targets import plain
 from ..errors import Error
 from ..results.trace import Trace
 from ..tasks.task import Encoded, Task, require_task
-from .explain import class_of, provenance_of
+from .explained import class_of, provenance_of
 from .layers import Stack, short_names, stacks_of
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .masking import TextRows
 from .task import Encoded
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SECTIONS = ("first", "second")
 """The names of the two texts of a pair in an explanation."""
@@ -43,6 +47,18 @@ class EncodedText(Encoded):
         """The token type ids; None for a single text, where all are 0."""
         return None
 
+    def part(self, chosen: Sequence[int]) -> Self:
+        """Return a copy with some of the tokens, given by their indices; it has no offsets."""
+        return replace(
+            self,
+            tokens=tuple(self.tokens[i] for i in chosen),
+            special=tuple(self.special[i] for i in chosen),
+            words=tuple(self.words[i] for i in chosen),
+            unknown=tuple(self.unknown[i] for i in chosen),
+            ids=tuple(self.ids[i] for i in chosen),
+            encoding=None,
+        )
+
 
 @dataclass(frozen=True)
 class EncodedTextPair(EncodedText):
@@ -67,6 +83,13 @@ class EncodedTextPair(EncodedText):
     @property
     def key(self) -> str:
         return f"{self.ids} {self.border}"
+
+    def part(self, chosen: Sequence[int]) -> Self:
+        return replace(
+            super().part(chosen),
+            border=sum(i < self.border for i in chosen),
+            types=None if self.types is None else tuple(self.types[i] for i in chosen),
+        )
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,6 +123,8 @@ class Task(ABC):
     """The names of the model's inputs whose positions are the features, in order."""
     noun: ClassVar[str]
     """The name of an input in error messages."""
+    takes_windows: ClassVar[bool] = False
+    """Whether long inputs can be explained in windows: the task has `longest` and `encode_whole`."""
     kind: ClassVar[ModelKind | None] = None
     """How `conserva.load` recognises and loads the models of the task; None if it does not."""
 
@@ -218,6 +221,10 @@ class Task(ABC):
     def is_single(self, given: Any) -> bool:
         """Return whether an argument is a single input rather than a list of inputs."""
 
+    def as_input(self, given: Any) -> Any:
+        """Convert another form of an input to the one that `is_single` accepts; return others unchanged."""
+        return given
+
     @abstractmethod
     def labelled(self, data: Any) -> Labelled:
         """Load inputs with their labels from any of the supported forms: a file, a dataset name, a list."""
@@ -229,6 +236,15 @@ class Task(ABC):
     def encode_all(self, many: Sequence[Any], *, truncate: bool = False) -> list[Any]:
         """Encode several inputs."""
         return [self.encode(item, truncate=truncate) for item in many]
+
+    @property
+    def longest(self) -> int:
+        """The maximum number of features of an input."""
+        return sys.maxsize
+
+    def encode_whole(self, many: Sequence[Any]) -> list[Any]:
+        """Encode inputs of any length, which are split into windows."""
+        raise NotImplementedError
 
     def padded(self, length: int) -> int:
         """Return the number of positions that an input with `length` features takes in a batch."""

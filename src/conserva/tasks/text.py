@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -87,6 +88,7 @@ class Text(Classifier):
     takes_pairs: ClassVar[bool] = True
     """Whether an input can be a pair of texts."""
     takes_ordinal = True
+    takes_windows = True
 
     def __init__(
         self,
@@ -130,6 +132,16 @@ class Text(Classifier):
     def is_single(self, given: Any) -> bool:
         return isinstance(given, str) or (self.takes_pairs and is_text_pair(given))
 
+    def as_input(self, given: Any) -> Any:
+        """Convert the forms of a pair that other libraries use: [text, text] and {"text": ..., "text_pair": ...}."""
+        if not self.takes_pairs:
+            return given
+        if isinstance(given, Mapping) and set(given) == {"text", "text_pair"}:
+            return given["text"], given["text_pair"]
+        if isinstance(given, (list, np.ndarray)) and len(given) == 2 and all(isinstance(text, str) for text in given):
+            return str(given[0]), str(given[1])
+        return given
+
     def labelled(self, data: Any) -> Labelled:
         """Return texts with their labels, from a file or dataset name, texts, or (text, label) pairs."""
         if isinstance(data, Labelled):
@@ -164,12 +176,19 @@ class Text(Classifier):
 
         In a pair that is too long, the longer text is truncated first.
         """
+        return self._encode_all(texts, truncate, self.longest)
+
+    def encode_whole(self, texts: Sequence[Any]) -> list[EncodedText]:
+        """Tokenize texts and pairs of any length, to be split into windows."""
+        return self._encode_all(texts, False, sys.maxsize)
+
+    def _encode_all(self, texts: Sequence[Any], truncate: bool, longest: int) -> list[EncodedText]:
         for i, text in enumerate(texts):
             self._check(text, "text" if len(texts) == 1 else f"inputs[{i}]")
         encoded: dict[int, EncodedText] = {}
         for pairs in (False, True):
             rows = [i for i, text in enumerate(texts) if isinstance(text, tuple) == pairs]
-            encoded.update(zip(rows, self._tokenized([texts[i] for i in rows], pairs, truncate), strict=True))
+            encoded.update(zip(rows, self._tokenized([texts[i] for i in rows], pairs, truncate, longest), strict=True))
         return [encoded[i] for i in range(len(texts))]
 
     def _check(self, text: Any, given: str = "text") -> None:
@@ -185,11 +204,10 @@ class Text(Classifier):
                 raise Error(f"text={part!r}{where} is empty: there is nothing to explain.")
             refuse_surrogates("text", part)
 
-    def _tokenized(self, texts: Sequence[Any], pairs: bool, truncate: bool) -> list[EncodedText]:
+    def _tokenized(self, texts: Sequence[Any], pairs: bool, truncate: bool, longest: int) -> list[EncodedText]:
         """Return tokenized texts, or pairs of texts."""
         if not texts:
             return []
-        longest = self.longest
         most = longest if truncate else None
         # Not verbose: `_encoded` raises an error for texts that are too long.
         options = {"return_attention_mask": False, "return_token_type_ids": pairs, "verbose": False}
@@ -230,8 +248,8 @@ class Text(Classifier):
         """
         if len(ids) > longest:
             raise Error(
-                f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {longest}: shorten it, "
-                "or truncate it with truncate=True (--truncate)."
+                f"The text beginning {text[:40]!r} has {len(ids)} tokens, the model takes {longest}: truncate it with "
+                "truncate=True (--truncate), or explain it in windows with windows=True (--windows)."
             )
         special = tuple(map(added.__contains__, ids))
         unknown = tuple(token == self.tokenizer.unk_token_id for token in ids)

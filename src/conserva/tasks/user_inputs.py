@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,27 @@ def read_with_text_labels(path: str | Path) -> Labelled:
     """Read labelled texts from a file, with labels converted to strings: here numbers are texts too."""
     data = read_labelled(path)
     return data if data.labels is None else replace(data, labels=tuple(map(str, data.labels)))
+
+
+def inputs_of(task: Task, given: Any) -> tuple[list[Any], bool]:
+    """Return the inputs that a user gave as a list, and whether it was a single one.
+
+    Several inputs may be given as any ordered collection: a list, a tuple, an array, a pandas Series, a generator.
+    """
+    single = task.as_input(given) if isinstance(given, Mapping) else given
+    if task.is_single(single):
+        return [single], True
+    if isinstance(given, (str, bytes, Mapping, Set)) or hasattr(given, "columns") or not isinstance(given, Iterable):
+        hint = "give one, or a list of them"
+        if hasattr(given, "columns"):  # iterating over a DataFrame yields the names of its columns
+            hint = "give a column of the table, or the rows of two as list(zip(table[a], table[b]))"
+        raise Error(
+            f"inputs={given!r:.60} is neither a {task.noun} that {task.name} accepts nor a list of them: {hint}."
+        )
+    many = [task.as_input(item) for item in given]
+    if isinstance(given, tuple) and not (many and all(map(task.is_single, many))):
+        return [given], True  # the task's own error for a tuple that is not one of its inputs
+    return many, False
 
 
 def labelled_inputs(task: Task, data: Any, takes: str) -> Labelled:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from ..engine.ledger import ENTRIES
+from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
+
+LARGE_GAP = 0.05
+"""A gap is large if its share of the sum of the ledger's absolute entries is above this."""
 
 
 def number(value: float) -> str:
@@ -32,6 +38,22 @@ def ledger_line(explanation: Explanation) -> str:
         return "no ledger: this method does not decompose the output"
     parts = [f"{name} {number(getattr(explanation.ledger, name))}" for name in ENTRIES]
     return f"{' '.join(parts)} = {number(explanation.output)}"
+
+
+def gap_note(explanation: Explanation) -> str:
+    """Return what a large gap means, and which rule set closes it; empty if the gap is small or there is no ledger."""
+    if explanation.ledger is None:
+        return ""
+    gap = explanation.ledger.gap
+    if abs(gap) <= LARGE_GAP * sum(abs(getattr(explanation.ledger, name)) for name in ENTRIES):
+        return ""
+    share = abs(gap / explanation.output) if explanation.output else math.inf
+    size = f"{share:.0%} of the output" if share < 10 else "more than ten times the output"
+    if explanation.method.partition(":")[0] == DEFAULT:
+        dtype = explanation.provenance.get("dtype", "low precision")
+        return f"The gap is {size}: rounding errors of {dtype}. Load the model in float32, and it closes."
+    what = "attributes too little, the rest is lost" if gap * explanation.output > 0 else "counts relevance twice"
+    return f"The gap is {size}: {explanation.method} {what}. The method {DEFAULT} attributes all of it."
 
 
 def sink_line(explanation: Explanation) -> str:
