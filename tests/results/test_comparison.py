@@ -75,7 +75,7 @@ def conserva_digit() -> object:
 @pytest.mark.parametrize(
     ("given", "methods", "message"),
     [
-        (TEXTS, ["gi"], "inputs is a list of inputs"),
+        (TEXTS, ["gi"], "is not a single text that sentiment accepts: compare methods on one input"),
         (TEXTS[0], "gi", r"methods='gi' is a string: give a list of names, such as \['gi'\]"),
         (TEXTS[0], [], r"methods=\[\] is empty"),
         (TEXTS[0], ["gi", "exakt"], "method='exakt' is unknown. Did you mean 'exact'"),

@@ -287,7 +287,9 @@ def test_what_does_not_fit_together_is_refused(case: str) -> None:
 
 
 def test_a_trace_has_rows_and_columns() -> None:
-    none = replace(TRACED, features=(), special=(), words=(), scores=((), ()), sums=(0.0, 0.0), sections=())
+    none = replace(
+        TRACED, features=(), special=(), words=(), scores=((), ()), sums=(0.0, 0.0), sections=(), offsets=(), unknown=()
+    )
     for one in (none, replace(TRACED, layers=(), scores=(), sums=(), sections=())):
         with pytest.raises(conserva.Error, match="features or layers is empty"):
             Trace.from_json(one.to_json())

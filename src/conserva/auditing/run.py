@@ -23,6 +23,7 @@ from ..engine.targets import of_sample, plain
 from ..engine.untouched import untouched
 from ..errors import Error
 from ..tasks.task import Task
+from ..tasks.user_inputs import inputs_of
 from .auditor import Auditor
 from .norms import NormRecord, watching
 from .result import Audit
@@ -64,8 +65,7 @@ def audit(
     target = plain(target)
     if isinstance(task_or_model, Task):
         model, name = task_or_model.model, task_or_model.name
-        is_one = isinstance(inputs, tuple) or task_or_model.is_single(inputs)
-        many = [inputs] if is_one else list(inputs)
+        many, _ = inputs_of(task_or_model, inputs)
         encoded = [task_or_model.encode(item) for item in many]
         inputs, label = task_or_model.batch(encoded), _label(target)
         if not callable(target):

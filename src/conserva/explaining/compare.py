@@ -9,7 +9,8 @@ from ..attribution import MethodLike, find, methods
 from ..engine.memory import AUTO
 from ..errors import Error
 from ..results.explanations import Comparison
-from ..tasks.task import Task
+from ..tasks.task import Task, require_task
+from ..tasks.user_inputs import single_input
 from .explain import explain
 
 
@@ -53,8 +54,8 @@ def compare(
     >>> comparison.methods
     ('gi', 'ah+ln', 'exact')
     """
-    if isinstance(inputs, list) and isinstance(task, Task) and not task.is_single(inputs):
-        raise Error("inputs is a list of inputs: compare methods on one input at a time, or use conserva.evaluate.")
+    require_task(task)
+    inputs = single_input(task, inputs, "compare methods on one input at a time, or on many with conserva.evaluate")
     options: dict[str, Any] = {
         "truncate": truncate,
         "windows": windows,

@@ -119,6 +119,8 @@ def _generation(
         model=task.name,
         provenance=provenance_of(task, request.method, request.fingerprint),
         sink=encoded.sink,
+        offsets=(*encoded.offsets, *(None,) * len(written)),
+        unknown=(*encoded.unknown, *(token == task.tokenizer.unk_token_id for token in written)),
     )
 
 

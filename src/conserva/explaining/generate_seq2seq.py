@@ -51,6 +51,8 @@ def explained_answer(task: Seq2Seq, source: Any, request: Request) -> Generation
         model=task.name,
         provenance=provenance_of(task, request.method, request.fingerprint),
         sections=((SOURCE, whole.parts[0]), (SO_FAR, whole.parts[1])),
+        offsets=whole.offsets,
+        unknown=whole.unknown,
     )
 
 

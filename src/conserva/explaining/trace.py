@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -17,8 +17,11 @@ from ..engine.targets import plain
 from ..errors import Error
 from ..results.trace import Trace
 from ..tasks.task import Encoded, Task, require_task
-from .explained import class_of, provenance_of
+from ..tasks.user_inputs import single_input
+from .explained import class_of, class_scores, provenance_of
 from .layers import Stack, short_names, stacks_of
+
+Value = TypeVar("Value")
 
 
 def trace(
@@ -68,9 +71,7 @@ def trace(
             f"method={chosen.name!r} gives no relevance at hidden layers: a trace needs a rule set at the inputs, one "
             f"of {', '.join(RULE_SETS)}."
         )
-    if not task.is_single(inputs):
-        raise Error(f"inputs={inputs!r:.60} is not a single {task.noun} that {task.name} accepts: give one input.")
-    encoded = task.encode(inputs, truncate=truncate)
+    encoded = task.encode(single_input(task, inputs), truncate=truncate)
     target = plain(target)
     batch, aim = task.batch([encoded]), task.resolve_target(target, encoded)
     stacks = stacks_of(task.model, batch)
@@ -102,6 +103,9 @@ def trace(
         model=task.name,
         provenance=provenance_of(task, chosen, fingerprint),
         sections=encoded.sections,
+        offsets=columns.of_features(encoded.offsets),
+        unknown=tuple(map(bool, columns.of_features(encoded.unknown))),
+        classes=class_scores(task, encoded, logits[0], index),
     )
 
 
@@ -116,6 +120,11 @@ class _Columns:
     """Column -> position in the inputs."""
     stacks: Sequence[Mapping[int, int]]
     """For each stack: column -> position in its layers."""
+
+    def of_features(self, values: Sequence[Value]) -> tuple[Value | None, ...]:
+        """Arrange one value for each feature in columns; None for positions that the network adds."""
+        arranged = dict(zip(self.inputs, values, strict=False))
+        return tuple(arranged.get(i) for i in range(len(self.features)))
 
     def row(self, positions: Mapping[int, int], scores: Tensor) -> tuple[float | None, ...]:
         """Arrange the scores of one layer in columns; None where the layer lacks the position."""

@@ -105,11 +105,7 @@ class Explanation(Result):
     """If the text was explained in windows, each of them. `output` is the mean of their outputs."""
 
     def __post_init__(self) -> None:
-        # Results saved by earlier versions lack these fields.
-        if not self.offsets:
-            object.__setattr__(self, "offsets", (None,) * len(self.features))
-        if not self.unknown:
-            object.__setattr__(self, "unknown", (False,) * len(self.features))
+        fill_missing(self)
 
     def merged(self) -> Explanation:
         """Return a copy in which the subword tokens of a word are one feature, with the sum of their scores."""
@@ -154,9 +150,7 @@ class Explanation(Result):
 
     def _flaws(self) -> Iterator[str]:
         yield from uneven(self, "features", "scores", "special", "words", "offsets", "unknown")
-        for i, span in enumerate(self.offsets):
-            if span is not None and not span[0] <= span[1] <= len(self.text):
-                yield f"offsets[{i}] is {list(span)}, and text has {len(self.text)} characters"
+        yield from outside(self.offsets, self.text)
         for i, window in enumerate(self.windows):
             if not window.first <= window.last <= len(self.features):
                 yield f"windows[{i}] ends at {window.last}, and there are {len(self.features)} features"
@@ -166,6 +160,20 @@ class Explanation(Result):
         if self.sink is not None and self.sink.place is not None and not 0 <= self.sink.place < len(self.features):
             yield f"sink.place is {self.sink.place}, and there are {len(self.features)} features"
         yield from picture_flaws(self)
+
+
+def fill_missing(result: Any) -> None:
+    """Fill the fields `offsets` and `unknown` of a result without them, as saved by earlier versions."""
+    for name, value in (("offsets", None), ("unknown", False)):
+        if not getattr(result, name):
+            object.__setattr__(result, name, (value,) * len(result.features))
+
+
+def outside(offsets: Sequence[tuple[int, int] | None], text: str) -> Iterator[str]:
+    """Yield a flaw for each pair of offsets that is not a part of the text."""
+    for i, span in enumerate(offsets):
+        if span is not None and not span[0] <= span[1] <= len(text):
+            yield f"offsets[{i}] is {list(span)}, and text has {len(text)} characters"
 
 
 def uncovered(sections: Sequence[tuple[str, int]], many: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..engine.ledger import ENTRIES, Ledger
 from ..errors import Error
-from .explanation import Explanation, Sink, uncovered
+from .explanation import Explanation, Sink, fill_missing, outside, uncovered
 from .result import Result
 from .schema import Count, Share, uneven, unknown, unsummed
 
@@ -71,6 +71,15 @@ class Generation(Result):
     """For tasks with several inputs: the name of each input and its number of features, in order."""
     sink: int | None = None
     """The index of the attention sink, a language model's first token."""
+
+    offsets: tuple[tuple[Count, Count] | None, ...] = ()
+    """The start and end characters of each feature in `text`, the prompt; None for other features, such as the
+    generated ones."""
+    unknown: tuple[bool, ...] = ()
+    """Which features are the tokenizer's unknown token."""
+
+    def __post_init__(self) -> None:
+        fill_missing(self)
 
     def matrix(self) -> list[list[float]]:
         """Return the scores as generated tokens x features; 0 for features after a token."""
@@ -145,12 +154,15 @@ class Generation(Result):
             model=self.model,
             provenance=self.provenance,
             sections=sections,
+            offsets=self.offsets[:many],
+            unknown=self.unknown[:many],
             sink=None if self.sink is None else Sink.of(self.sink, self.features, scores),
         )
 
     def _flaws(self) -> Iterator[str]:
         many = len(self.features)
-        yield from uneven(self, "features", "special", "words")
+        yield from uneven(self, "features", "special", "words", "offsets", "unknown")
+        yield from outside(self.offsets, self.text)
         yield from uncovered(self.sections, many)
         yield from unknown("score", self.score, (LOGIT, LOG_PROBABILITY))
         if self.start + len(self.steps) != many:

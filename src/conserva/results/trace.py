@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from ..engine.ledger import Ledger
-from .explanation import Explanation, uncovered
+from .explanation import ClassScore, Explanation, fill_missing, outside, uncovered
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
 
@@ -51,6 +51,16 @@ class Trace(Result):
     sections: tuple[tuple[str, Count], ...] = ()
     """For tasks with several inputs: the name of each input and its number of features, in order."""
 
+    offsets: tuple[tuple[Count, Count] | None, ...] = ()
+    """The start and end characters of each feature in `text`; None for features that are not part of it."""
+    unknown: tuple[bool, ...] = ()
+    """Which features are the tokenizer's unknown token."""
+    classes: tuple[ClassScore, ...] = ()
+    """The outputs of the model's classes, the highest first: at most ten, and the target's."""
+
+    def __post_init__(self) -> None:
+        fill_missing(self)
+
     def explanation(self) -> Explanation:
         """Return the first row as an explanation, as by `conserva.explain`, but without a picture."""
         columns = [i for i, score in enumerate(self.scores[0]) if score is not None]
@@ -68,11 +78,15 @@ class Trace(Result):
             model=self.model,
             provenance=self.provenance,
             sections=self.sections,
+            offsets=tuple(self.offsets[i] for i in columns),
+            unknown=tuple(self.unknown[i] for i in columns),
+            classes=self.classes,
         )
 
     def _flaws(self) -> Iterator[str]:
         many = len(self.features)
-        yield from uneven(self, "features", "special", "words")
+        yield from uneven(self, "features", "special", "words", "offsets", "unknown")
+        yield from outside(self.offsets, self.text)
         yield from uneven(self, "layers", "scores", "sums")
         if not many or not self.layers:
             yield "features or layers is empty"

@@ -45,9 +45,11 @@ class _TokenTexts(dict[int, str]):
         self._tokenizer = tokenizer
 
     def __missing__(self, token_id: int) -> str:
-        token = self._tokenizer.convert_ids_to_tokens([token_id])[0]
+        token: str | None = self._tokenizer.convert_ids_to_tokens([token_id])[0]
+        if token is None:  # an embedding table may have more rows than the tokenizer has tokens
+            return f"<{token_id}>"
         plain = self._tokenizer.convert_tokens_to_string([token]).strip()
-        self[token_id] = plain if plain and "\ufffd" not in plain else str(token)
+        self[token_id] = plain if plain and "\ufffd" not in plain else token
         return self[token_id]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..datasets import Labelled, read_labelled
 from ..errors import Error
@@ -34,22 +36,35 @@ def read_with_text_labels(path: str | Path) -> Labelled:
 def inputs_of(task: Task, given: Any) -> tuple[list[Any], bool]:
     """Return the inputs that a user gave as a list, and whether it was a single one.
 
-    Several inputs may be given as any ordered collection: a list, a tuple, an array, a pandas Series, a generator.
+    Several inputs may be given as any ordered collection: a list, a tuple, an array, a pandas Series, a generator. But
+    for tasks whose input can be a tuple of two texts, every tuple with texts is a single input: else the meaning of
+    (text, text) and (text, text, text) would differ.
     """
-    single = task.as_input(given) if isinstance(given, Mapping) else given
+    single = task.as_input(given) if isinstance(given, Mapping) else given  # a chat, or {"text": ..., "text_pair": ...}
     if task.is_single(single):
         return [single], True
     if isinstance(given, (str, bytes, Mapping, Set)) or hasattr(given, "columns") or not isinstance(given, Iterable):
-        hint = "give one, or a list of them"
+        hint = ""
         if hasattr(given, "columns"):  # iterating over a DataFrame yields the names of its columns
-            hint = "give a column of the table, or the rows of two as list(zip(table[a], table[b]))"
+            hint = ": give one of its columns, or the rows of two as list(zip(table[a], table[b]))"
         raise Error(
-            f"inputs={given!r:.60} is neither a {task.noun} that {task.name} accepts nor a list of them: {hint}."
+            f"inputs={given!r:.60} is neither a single {task.noun} that {task.name} accepts nor a list of them{hint}."
         )
-    many = [task.as_input(item) for item in given]
-    if isinstance(given, tuple) and not (many and all(map(task.is_single, many))):
-        return [given], True  # the task's own error for a tuple that is not one of its inputs
-    return many, False
+    if isinstance(given, tuple) and (
+        not given or (any(isinstance(item, str) for item in given) and task.is_single(("text", "text")))
+    ):
+        return [given], True  # `Task.encode` raises the error
+    return [task.as_input(str(item) if isinstance(item, np.str_) else item) for item in given], False
+
+
+def single_input(task: Task, given: Any, instead: str = "give one input") -> Any:
+    """Return the single input that a user gave; raise an `Error` for several. `instead` says what to do then."""
+    if isinstance(given, Iterator):
+        raise Error(f"inputs={given!r:.60} is a generator: {instead}.")
+    many, is_one = inputs_of(task, given)
+    if not is_one:
+        raise Error(f"inputs={given!r:.60} is not a single {task.noun} that {task.name} accepts: {instead}.")
+    return many[0]
 
 
 def labelled_inputs(task: Task, data: Any, takes: str) -> Labelled:
