@@ -132,7 +132,7 @@ def test_targets_may_come_as_a_collection_too(target: Any) -> None:
 @pytest.mark.parametrize("call", [conserva.compare, conserva.trace])
 @pytest.mark.parametrize("given", [TEXTS, np.array(TEXTS), iter(TEXTS), pd.Series(TEXTS), tuple(PAIRS)])
 def test_functions_of_one_input_refuse_several(call: Callable[..., Any], given: Any) -> None:
-    with pytest.raises(conserva.Error, match="is not a single text that tiny accepts|is a generator: "):
+    with pytest.raises(conserva.Error, match=r"is not a single text that tiny accepts|is a generator: "):
         call(bert(), given)
 
 

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 import conserva
-import language
 import tiny_heads
 import writers
 from conserva.cli import main

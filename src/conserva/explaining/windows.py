@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine.ledger import Ledger
+from ..engine.ledger import ENTRIES, Ledger
 from ..engine.untouched import untouched
 from ..results.explanation import Explanation, Window
 from ..tasks.batches import by_length
@@ -47,7 +47,11 @@ def explain_in_windows(
         Explains the windows.
     """
     split = [windows_of(text, size) for text in whole]
-    parts = [text.part(window) for text, windows in zip(whole, split, strict=True) for window in windows]
+    parts = [
+        text if len(windows) == 1 else text.part(window)
+        for text, windows in zip(whole, split, strict=True)
+        for window in windows
+    ]
     owners = [i for i, windows in enumerate(split) for _ in windows]
     targets = target if isinstance(target, list) else [target] * len(whole)
     logits = _mean_logits(task, parts, owners, [i for i, windows in enumerate(split) if len(windows) > 1], tokens)
@@ -97,8 +101,6 @@ def _combined(
         for feature, score in zip(window, explanation.scores, strict=True):
             scores[feature].append(score)
     output = _mean([explanation.output for explanation in each])
-    ledgers = [explanation.ledger for explanation in each if explanation.ledger is not None]
-    entries = [_mean([getattr(ledger, name) for ledger in ledgers]) for name in ("inputs", "positions", "biases")]
     index = class_of(task, target, text, int(logits.argmax()), len(logits))
     probabilities = task.head.probabilities(logits[None])
     shared = set(windows[0]).intersection(*windows[1:])  # special tokens, and the first text of a pair
@@ -112,13 +114,21 @@ def _combined(
         target=task.target_title(target, index, text),
         output=output,
         probability=None if index is None or probabilities is None else float(probabilities[0, index]),
-        ledger=Ledger.of(output, *entries) if len(ledgers) == len(each) else None,
+        ledger=_mean_ledger([explanation.ledger for explanation in each], output),
         sections=text.sections,
         offsets=text.offsets,
         unknown=text.unknown,
         classes=class_scores(task, text, logits, index),
         windows=tuple(_window(window, shared, own.output) for window, own in zip(windows, each, strict=True)),
     )
+
+
+def _mean_ledger(ledgers: Sequence[Ledger[float] | None], output: float) -> Ledger[float] | None:
+    """Return the mean of the windows' ledgers; None if the method has none."""
+    known = [ledger for ledger in ledgers if ledger is not None]
+    if not known:
+        return None
+    return Ledger.of(output, *(_mean([getattr(part, name) for part in known]) for name in ENTRIES[:-1]))
 
 
 def _window(window: Sequence[int], shared: set[int], output: float) -> Window:

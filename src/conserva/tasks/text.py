@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -118,11 +119,21 @@ class Text(Classifier):
     @property
     def longest(self) -> int:
         """The maximum number of tokens of an input."""
-        limits = [
-            getattr(self.tokenizer, "model_max_length", _UNBOUNDED),
-            getattr(getattr(self.model, "config", None), "max_position_embeddings", _UNBOUNDED),
-        ]
+        limits = [getattr(self.tokenizer, "model_max_length", _UNBOUNDED), self._positions]
         return min(int(limit) for limit in limits if limit and limit > 0)
+
+    @cached_property
+    def _positions(self) -> int:
+        """The number of positions of the model."""
+        try:
+            many = int(getattr(self.network.config, "max_position_embeddings", None) or _UNBOUNDED)
+        except (AttributeError, NotImplementedError):  # XLNet's configuration raises: it has no limit
+            return _UNBOUNDED
+        for name, module in self.network.named_modules():
+            pad, table = getattr(module, "padding_idx", None), getattr(module, "weight", None)
+            if "position" in name and isinstance(pad, int) and isinstance(table, Tensor) and len(table) == many:
+                return many - pad - 1  # as in RoBERTa, positions begin after the one of the padding
+        return many
 
     @property
     def tells_types(self) -> bool:
