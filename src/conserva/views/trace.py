@@ -14,8 +14,8 @@ from ..results.trace import Trace
 from .colours import AGAINST, FOR, LIGHT, hexadecimal, shade
 from .curves import INK, NOTE, _figure
 from .matplotlib_figures import drawing, save_figure
-from .terminal import ledger_bar
-from .terminal_pictures import has_shades, sign
+from .terminal import ledger_lines
+from .terminal_text import has_shades, sign
 from .trace_wording import headline, scale_of, sums_note
 from .wording import ledger_line, number, scale_line
 
@@ -44,7 +44,7 @@ def show_trace(trace: Trace, console: Console | None = None) -> None:
         console.print(Line(scale_line(scale_of(trace)), style="dim"))
     console.print(Line(sums_note(trace), style="dim"))
     if explanation.ledger is not None:
-        console.print(ledger_bar(explanation, console))
+        pass
     console.print(Line(ledger_line(explanation), style="dim"))
 
 
