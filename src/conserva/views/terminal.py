@@ -22,14 +22,14 @@ from .wording import (
     classes_line,
     colours_line,
     gap_note,
-    has_signs,
     ledger_line,
     number,
     outcome,
+    scales_note,
     sink_line,
     windows_line,
 )
-from .written_text import Piece, Section, sections_of
+from .written_text import Section, sections_of
 
 BAR = 36
 """The maximum width of a bar in character cells."""
@@ -98,13 +98,12 @@ def _in_encoding(line: Line, console: Console) -> Line:
 
 def show_comparison(comparison: Comparison, console: Console | None = None, *, numbers: bool = False) -> None:
     """Print one row for each method of a comparison; with `numbers`, the score of every word beside it."""
-    rows = {**{explanation.method: explanation for explanation in comparison}, **comparison.refused}
+    rows: dict[str, Explanation | str] = {explanation.method: explanation for explanation in comparison}
+    rows.update(comparison.refused)
     compare(rows, console, numbers=numbers)
 
 
-def compare(
-    rows: Mapping[str, Explanation | str], console: Console | None = None, *, numbers: bool = False
-) -> None:
+def compare(rows: Mapping[str, Explanation | str], console: Console | None = None, *, numbers: bool = False) -> None:
     """Print one row for each method, or the reason if a method does not apply."""
     console = console or Console()
     texts = {name: sections_of(row) for name, row in rows.items() if isinstance(row, Explanation) and not row.picture}
@@ -121,16 +120,8 @@ def compare(
         for note in _notes(gap_note(explanation)):
             console.print(note)
     unknown = any(piece.unknown for sections in texts.values() for section in sections for piece in section.pieces)
-    for note in _notes(UNKNOWN_NOTE if unknown else "", _scales_note(explained)):
+    for note in _notes(UNKNOWN_NOTE if unknown else "", scales_note(explained)):
         console.print(note)
-
-
-def _scales_note(explained: Sequence[Explanation]) -> str:
-    signless = [explanation.method for explanation in explained if not has_signs(explanation)]
-    note = "each row has its own colour scale"
-    if len(signless) < len(explained):
-        note += ": red for, blue against the target"
-    return f"{note}; without a sign: {', '.join(signless)}" if signless else note
 
 
 @dataclass(frozen=True)

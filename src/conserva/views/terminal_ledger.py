@@ -17,6 +17,9 @@ from .wording import number
 WIDEST, NARROWEST = 48, 8
 """The maximum width of the waterfall's bars in character cells, and the width below which there are only numbers."""
 
+_AROUND = 9
+"""Cells of a line that are not in the bars: spaces, arrows, the zero line, and two that rounding may need."""
+
 _ASCII = dict(zip(ENTRIES, "#%=:", strict=True))
 _PARTS = " ▏▎▍▌▋▊▉█"
 Cell = tuple[str, str]
@@ -29,7 +32,7 @@ def waterfall(ledger: Ledger[float], output: float, console: Console) -> list[Li
     names = [f"= {step.name}" if step.name == OUTPUT else step.name for step in steps]
     values = [number(step.value) for step in steps]
     wide, high = max(map(len, names)), max(map(len, values))
-    room = min(WIDEST, console.width - wide - high - 7)
+    room = min(WIDEST, console.width - wide - high - _AROUND)
     axis = _Axis(steps, room, console)
     lines = []
     for step, name, value in zip(steps, names, values, strict=True):

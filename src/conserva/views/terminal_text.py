@@ -55,14 +55,13 @@ def _word(piece: Piece, scale: float, console: Console) -> Line:
 
 def _numbered(piece: Piece, scale: float, console: Console, width: int) -> list[Line]:
     """Return a word and its score as parts that fit the width; the number is not broken."""
-    word = _word(piece, scale, console)
-    score = Line(f"({number(piece.score)})", style=word.style if not has_shades(console) else "dim")
-    parts = [word]
-    if word.cell_len > width:
+    word, score = _word(piece, scale, console), f"({number(piece.score)})"
+    if word.cell_len + len(score) > width:
         parts = [Line(part, style=word.style) for part in chop_cells(word.plain, width)]
-    if parts[-1].cell_len + score.cell_len <= width:
-        return [*parts[:-1], Line().append(parts[-1]).append(score)]
-    return [*parts, score]
+        return [*parts, Line(score, style="dim")]
+    if has_shades(console):
+        return [Line.assemble(word, (score, "dim"))]
+    return [Line(f"{word.plain}{score}", style=word.style)]
 
 
 def _flowing(words: Sequence[tuple[str, Sequence[Line]]], width: int) -> Line:

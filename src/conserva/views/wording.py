@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..engine.ledger import ENTRIES
 from ..engine.rules import DEFAULT
@@ -112,3 +113,12 @@ def windows_line(explanation: Explanation) -> str:
         f"explained in {len(windows)} windows of up to {longest} tokens, with outputs from {number(min(outputs))} to "
         f"{number(max(outputs))}; the output is their mean"
     )
+
+
+def scales_note(explained: Sequence[Explanation]) -> str:
+    """Return the legend of a comparison, in which each method has its own colour scale."""
+    signless = [explanation.method for explanation in explained if not has_signs(explanation)]
+    note = "each row has its own colour scale"
+    if len(signless) < len(explained):
+        note += ": red for, blue against the target"
+    return f"{note}; without a sign: {', '.join(signless)}" if signless else note

@@ -75,9 +75,12 @@ def _pieces(explanation: Explanation, part: range) -> Iterator[Piece]:
             before = between + written[: len(written) - len(word)]
             piece = Piece(word, score, explanation.special[i], explanation.unknown[i], before)
         if last is not None:
-            yield last
-            if not piece.before and separator and last.special != piece.special:
+            spelled = explanation.offsets[i] is None or explanation.offsets[i - 1] is None
+            if not piece.before and spelled and last.special != piece.special:
                 piece = replace(piece, before=" ")
+            if piece.unknown and not piece.before:  # one mark for several in a row
+                last = replace(last, unknown=False)
+            yield last
         last = piece
     if last is not None:
         yield last
