@@ -79,11 +79,16 @@ class _Axis:
 
     def __init__(self, steps: Iterable[LedgerStep], room: int, console: Console) -> None:
         low, high = axis_of(list(steps))
-        self._unit = (high / room - low / room) if room > 0 else 1.0
-        self._below = math.ceil(-low / self._unit - 1e-6)
-        self._above = math.ceil(high / self._unit - 1e-6)
+        self._size = max(-low, high)  # levels are divided by it first, so that no number is too large or too small
+        self._cells = max(room, 1) / (high / self._size - low / self._size)
+        self._below = math.ceil(-self._cell(low) - 1e-6)
+        self._above = math.ceil(self._cell(high) - 1e-6)
         self._console = console
         self._zero = self._below + 1
+
+    def _cell(self, level: float) -> float:
+        """Return the position of a level in cells from the zero line."""
+        return level / self._size * self._cells
 
     def bar(self, step: LedgerStep) -> Line:
         """Return the bar of a step, with an arrow at its end."""
@@ -100,7 +105,7 @@ class _Axis:
         """Return several bars in one line; each covers whole cells, since a cell has one colour."""
         row = self._empty()
         for step in steps:
-            low, high = sorted(round(level / self._unit) for level in (step.start, step.end))
+            low, high = sorted(round(self._cell(level)) for level in (step.start, step.end))
             for cell in range(max(low, -self._below), min(high, self._above)):
                 row[self._column(cell)] = (_glyph(step.name, self._console), _style(step.name, self._console))
         return _line(row[1:-1])
@@ -115,7 +120,7 @@ class _Axis:
 
     def _fill(self, row: list[Cell], step: LedgerStep) -> list[int]:
         """Draw a bar and return its columns; a bar of less than an eighth of a cell has none."""
-        low, high = sorted((step.start / self._unit, step.end / self._unit))
+        low, high = sorted((self._cell(step.start), self._cell(step.end)))
         first, last = max(math.floor(low), -self._below), min(math.ceil(high), self._above)
         whole = not (has_shades(self._console) and has_unicode(self._console))
         style, filled = _style(step.name, self._console), []

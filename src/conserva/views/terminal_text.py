@@ -31,9 +31,14 @@ def sign(score: float) -> str:
     return "red" if score > 0 else "bright_blue" if score < 0 else ""
 
 
+def style_of(score: float, scale: float, console: Console) -> str:
+    """Return the rich style of a score: a shade, or the colour of its sign."""
+    return terminal_style(score, scale) if has_shades(console) else sign(score)
+
+
 def coloured(text: str, score: float, scale: float, console: Console) -> Line:
     """Return a text in the colours of a score."""
-    return Line(text, style=terminal_style(score, scale) if has_shades(console) else sign(score))
+    return Line(text, style=style_of(score, scale, console))
 
 
 def written_line(pieces: Sequence[Piece], scale: float, console: Console, width: int, numbers: bool = False) -> Line:
@@ -47,21 +52,23 @@ def written_line(pieces: Sequence[Piece], scale: float, console: Console, width:
 
 
 def _word(piece: Piece, scale: float, console: Console) -> Line:
-    line = coloured(piece.text, piece.score, scale, console)
-    if piece.special and not line.style:
-        line.style = "dim"
-    return line.append(UNKNOWN, style="dim") if piece.unknown else line
+    style = _style(piece, scale, console)
+    return Line.assemble((piece.text, style), (UNKNOWN * piece.unknown, "dim"))
+
+
+def _style(piece: Piece, scale: float, console: Console) -> str:
+    return style_of(piece.score, scale, console) or ("dim" if piece.special else "")
 
 
 def _numbered(piece: Piece, scale: float, console: Console, width: int) -> list[Line]:
     """Return a word and its score as parts that fit the width; the number is not broken."""
-    word, score = _word(piece, scale, console), f"({number(piece.score)})"
-    if word.cell_len + len(score) > width:
-        parts = [Line(part, style=word.style) for part in chop_cells(word.plain, width)]
-        return [*parts, Line(score, style="dim")]
+    style, score = _style(piece, scale, console), f"({number(piece.score)})"
+    text = f"{piece.text}{UNKNOWN * piece.unknown}"
+    if cell_len(text) + len(score) > width:
+        return [*(Line(part, style=style) for part in chop_cells(text, width)), Line(score, style="dim")]
     if has_shades(console):
-        return [Line.assemble(word, (score, "dim"))]
-    return [Line(f"{word.plain}{score}", style=word.style)]
+        return [Line.assemble(_word(piece, scale, console), (score, "dim"))]
+    return [Line(f"{text}{score}", style=style)]
 
 
 def _flowing(words: Sequence[tuple[str, Sequence[Line]]], width: int) -> Line:

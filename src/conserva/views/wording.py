@@ -12,12 +12,17 @@ from ..results.explanation import Explanation
 LARGE_GAP = 0.05
 """A gap is large if its share of the sum of the ledger's absolute entries is above this."""
 
+LARGE = 1e7
+"""Numbers from here on are written in scientific notation, so that they fit into columns."""
+
 MOST_CLASSES = 3
 """The number of classes in `classes_line`."""
 
 
 def number(value: float) -> str:
-    """Return a signed number with three decimals; in scientific notation if they would all be 0."""
+    """Return a signed number with three decimals; in scientific notation if they would all be 0, or if it is large."""
+    if abs(value) >= LARGE:
+        return f"{value:+.3e}"
     return f"{value:+.3f}" if abs(value) >= 0.0005 or value == 0 else f"{value:+.0e}"
 
 
