@@ -1,6 +1,7 @@
 """The ledger in the terminal: rows that start where the one before ended, signs that can be seen, no broken line."""
 
 import io
+import itertools
 import random
 import re
 
@@ -47,7 +48,7 @@ def test_steps_begin_where_the_one_before_ends_and_the_last_is_the_output() -> N
     steps = ledger_steps(NEGATIVE, 2.8)
     assert [step.name for step in steps] == ["inputs", "positions", "biases", "gap", "output"]
     assert [step.value for step in steps] == pytest.approx([-11.2, 2.0, 9.0, 3.0, 2.8])
-    assert all(step.start == before.end for before, step in zip(steps[:3], steps[1:4], strict=True))
+    assert all(step.start == before.end for before, step in itertools.pairwise(steps[:4]))
     assert (steps[0].start, steps[-1].start, steps[-1].end) == (0, 0, 2.8)
     assert steps[3].end == pytest.approx(2.8)
     assert axis_of(steps) == pytest.approx((-11.2, 2.8))

@@ -21,7 +21,7 @@ SPACE, LINES = "  ", 2
 """Separator of columns and of sources, and the maximum number of lines for the sources of a token."""
 
 LONGEST = 20
-"""The maximum width of a token in the table."""
+"""The maximum width of a token in the table; in narrow terminals it is a fifth of the line."""
 
 NARROW = 72
 """Terminals narrower than this do not show the index of a step and its gap."""
@@ -78,8 +78,9 @@ def _text(generation: Generation) -> list[Line]:
 def _table(generation: Generation, steps: Sequence[int], console: Console) -> Table:
     part = slice(1, 5) if console.width < NARROW else slice(None)
     titles = ("step", "token", "prob.", generation.score, "first token", "gap")[part]
-    rows = [_numbers(generation, step)[part] for step in steps]
-    widths = [min(max(map(cell_len, column)), LONGEST) for column in zip(titles, *rows, strict=True)]
+    longest = min(LONGEST, console.width // 5)
+    rows = [_numbers(generation, step, longest)[part] for step in steps]
+    widths = [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
     room = console.width - sum(widths) - len(SPACE) * len(titles)
     middle = titles.index("first token")
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
@@ -93,11 +94,11 @@ def _table(generation: Generation, steps: Sequence[int], console: Console) -> Ta
     return table
 
 
-def _numbers(generation: Generation, i: int) -> tuple[str, ...]:
+def _numbers(generation: Generation, i: int, longest: int) -> tuple[str, ...]:
     step = generation.steps[i]
     gap = "" if step.ledger is None else number(step.ledger.gap)
     first = first_token(generation, step)
-    return str(i), fitted(shown(step.token), LONGEST), f"{step.probability:.1%}", number(step.output), first, gap
+    return str(i), fitted(shown(step.token), longest), f"{step.probability:.1%}", number(step.output), first, gap
 
 
 def _sources(generation: Generation, i: int, room: int, console: Console) -> Line:

@@ -132,13 +132,12 @@ def _bands(trace: Trace, console: Console) -> Iterator[Line]:
                 line.append(*_cell(row[i], scale, across, console))
             if first == 0:
                 line.append(f" {values[i]:>{end}}", style="dim")
-            line.rstrip()
             yield line
 
 
 def _layer(name: str) -> str:
     """Return the short name of a layer: its number, or the beginning of its name."""
-    return name.rpartition(" ")[2] if name[-1:].isdigit() else name[:2]
+    return name.rpartition(" ")[2][-4:] if name[-1:].isdigit() else name[:2]
 
 
 def _ruler(labels: Sequence[str], across: int) -> str:
@@ -152,9 +151,9 @@ def _ruler(labels: Sequence[str], across: int) -> str:
 
 def _layers_line(trace: Trace) -> str:
     """Return what the columns of the heat map are."""
-    return f"columns: {trace.layers[0]} (in), then the outputs of {trace.layers[1]} to {trace.layers[-1]}" * (
-        len(trace.layers) > 1
-    )
+    first, *others = trace.layers
+    outputs = f", then the outputs of {others[0]} to {others[-1]}" if others else ""
+    return f"columns: {first} ({_layer(first)}){outputs}"
 
 
 def _sums_line(trace: Trace) -> str:

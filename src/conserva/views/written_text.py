@@ -70,7 +70,7 @@ def _pieces(explanation: Explanation, part: range) -> Iterator[Piece]:
         else:
             written = text[span[0] : span[1]].rstrip() or text[span[0] : span[1]]
             word = written.lstrip() or written
-            between = "" if end is None else _between(text[end : span[0]])
+            between = "" if end is None else " " if span[0] < end else _between(text[end : span[0]])
             start, end = span[0] + len(written) - len(word), span[0] + len(written)
             before = between + written[: len(written) - len(word)]
             piece = Piece(word, score, explanation.special[i], explanation.unknown[i], before)
