@@ -11,13 +11,13 @@ from .._util.text import displayed
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
-from .figure_ledger import draw_waterfall, waterfall_height
+from .figure_ledger import draw_waterfall, label_widths, waterfall_height
 from .figure_text import LINE, Letters, draw_lines, draw_words
 from .ledger_steps import LedgerStep, axis_of, ledger_steps
 from .matplotlib_figures import drawing, new_figure, save_figure
 from .pictures import card, card_svg, gallery, gallery_drawing
 from .terminal_text import UNKNOWN_NOTE
-from .vector_drawing import INK, UNITS_PER_INCH, Drawing, paint
+from .vector_drawing import UNITS_PER_INCH, Drawing, paint
 from .wording import (
     caption,
     classes_line,
@@ -106,16 +106,17 @@ class _Sheet:
     parts: list[Callable[[Axes], object]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        sizes = {"title": 9.5, "text": 10.0, "note": 7.5, "small": 6.5}
+        sizes = {"text": 10.0, "note": 7.5, "small": 6.5}
         self.letters = {name: Letters(self.figure, size) for name, size in sizes.items()}
+        self.letters["title"] = Letters(self.figure, 9.5, "bold")
 
     def lines(self, text: str, x: float = EDGE, width: float = WIDTH - 2 * EDGE, size: str = "note") -> float:
         """Draw a text, if it is not empty, broken into lines; return its height."""
         if not text:
             return 0.0
-        letters, bold = self.letters[size], size == "title"
-        lines, y = letters.lines(text, width / 1.1 if bold else width), self.y  # bold letters are wider
-        self.parts.append(lambda axes: draw_lines(axes, lines, x, y, letters, bold=bold, **_colour(bold)))
+        letters, y = self.letters[size], self.y
+        lines = letters.lines(text, width)
+        self.parts.append(lambda axes: draw_lines(axes, lines, x, y, letters))
         return len(lines) * LINE * letters.em
 
     def sections(self, sections: Sequence[Section], scale: float, x: float, width: float) -> float:
@@ -132,16 +133,13 @@ class _Sheet:
         return height
 
     def waterfall(
-        self, steps: Sequence[LedgerStep], reach: tuple[float, float], x: float, width: float, size: str
+        self, steps: Sequence[LedgerStep], beside: Sequence[Sequence[LedgerStep]], x: float, width: float, size: str
     ) -> float:
-        """Draw a waterfall; return its height."""
+        """Draw a waterfall on the axis of those `beside` it, itself included; return its height."""
         letters, y = self.letters[size], self.y
-        self.parts.append(lambda axes: draw_waterfall(axes, steps, reach, (x, y, width), letters))
+        reach, labels = axis_of([step for ledger in beside for step in ledger]), label_widths(beside, letters)
+        self.parts.append(lambda axes: draw_waterfall(axes, steps, reach, (x, y, width), labels, letters))
         return waterfall_height(steps, letters)
-
-
-def _colour(bold: bool) -> dict[str, str]:
-    return {"colour": INK} if bold else {}
 
 
 def _explain(sheet: _Sheet, raw: Explanation) -> None:
@@ -159,7 +157,7 @@ def _explain(sheet: _Sheet, raw: Explanation) -> None:
         sheet.y += sheet.lines(ledger_line(explanation))
     else:
         steps = ledger_steps(explanation.ledger, explanation.output)
-        sheet.y += 0.05 + sheet.waterfall(steps, axis_of(steps), EDGE, LEDGER_WIDTH, "note")
+        sheet.y += 0.05 + sheet.waterfall(steps, [steps], EDGE, LEDGER_WIDTH, "note")
         sheet.y += sheet.lines(gap_note(explanation))
     sheet.y += GAP
 
@@ -172,14 +170,14 @@ def _compare(sheet: _Sheet, raw: Sequence[Explanation], refused: Mapping[str, st
         for note in (classes_line(explanations[0]), windows_line(explanations[0])):
             sheet.y += sheet.lines(note)
     ledgers = [None if one.ledger is None else ledger_steps(one.ledger, one.output) for one in explanations]
-    reach = axis_of([step for steps in ledgers for step in steps or ()])
+    beside = [steps for steps in ledgers if steps is not None]
     right = WIDTH - EDGE
     text = EDGE + NAMES + GAP
-    ledger = right - SMALL_LEDGER if any(ledgers) else right + GAP
+    ledger = right - SMALL_LEDGER if beside else right + GAP
     sums = ledger - GAP
     wide = sums - SUMS - GAP - text
     headings = [(EDGE, "method"), (text, "text"), (sums - sheet.letters["small"].width("sum"), "sum")]
-    headings += [(ledger, "ledger")] if any(ledgers) else []
+    headings += [(ledger, "ledger")] if beside else []
     sheet.y += max(sheet.lines(title, x, SMALL_LEDGER, "small") for x, title in headings)
     for one, shown, steps in zip(raw, explanations, ledgers, strict=True):
         _rule(sheet)
@@ -190,8 +188,8 @@ def _compare(sheet: _Sheet, raw: Sequence[Explanation], refused: Mapping[str, st
             sheet.lines(total, sums - sheet.letters["note"].width(total), WIDTH),
         ]
         if steps is not None:
-            heights.append(sheet.waterfall(steps, reach, ledger, SMALL_LEDGER, "small"))
-        elif any(ledgers):
+            heights.append(sheet.waterfall(steps, beside, ledger, SMALL_LEDGER, "small"))
+        elif beside:
             heights.append(sheet.lines("no ledger", ledger, SMALL_LEDGER, "small"))
         sheet.y += max(heights) + 0.04
     for method, reason in refused.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .colours import LEDGER
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ROW = 1.6
 """The height of a row relative to the size of the letters."""
 
+_BOLD = 1.15
+"""Bold labels are wider than they are measured by at most this factor."""
+
 _BAR, _POINT = 0.66, 0.5
 """The height of a bar and the length of its point, relative to the height of a row."""
 
@@ -26,11 +29,24 @@ def waterfall_height(steps: Sequence[LedgerStep], letters: Letters) -> float:
     return len(steps) * ROW * letters.em
 
 
+def label_widths(ledgers: Iterable[Sequence[LedgerStep]], letters: Letters) -> tuple[float, float]:
+    """Return the widths of the columns of names and of numbers of some waterfalls."""
+    steps = [step for ledger in ledgers for step in ledger]
+    names = max((letters.width(_name(step)) for step in steps), default=0.0)
+    numbers = max((letters.width(number(step.value)) for step in steps), default=0.0)
+    return _BOLD * names, _BOLD * numbers
+
+
+def _name(step: LedgerStep) -> str:
+    return f"= {step.name}" if step.name == OUTPUT else step.name
+
+
 def draw_waterfall(
     axes: Axes,
     steps: Sequence[LedgerStep],
     reach: tuple[float, float],
     box: tuple[float, float, float],
+    labels: tuple[float, float],
     letters: Letters,
 ) -> None:
     """Draw a row for each step: its name, its number, and a bar that points from its start to its end.
@@ -41,17 +57,16 @@ def draw_waterfall(
         The lowest and the highest level of the axis.
     box
         Left, top and width in inches.
+    labels
+        The widths of the columns of names and numbers, from `label_widths`.
     axes, steps, letters
-        The axes, whose unit is an inch, the steps, and the size of the labels.
+        The axes, whose unit is an inch, the steps, and the font of the labels.
     """
     from matplotlib.patches import Polygon
 
     left, top, width = box
-    names = [f"= {step.name}" if step.name == OUTPUT else step.name for step in steps]
-    numbers = [number(step.value) for step in steps]
     high = ROW * letters.em
-    names_end, numbers_wide = (1.12 * max(map(letters.width, texts)) for texts in (names, numbers))  # bold is wider
-    edge = left + names_end + letters.em + numbers_wide
+    edge = left + labels[0] + letters.em + labels[1]
     start = edge + letters.em
     low, span = reach[0], (reach[1] - reach[0]) or 1.0
     inner = max(0.0, left + width - start)
@@ -61,12 +76,12 @@ def draw_waterfall(
 
     bottom = top + high * len(steps)
     axes.plot([across(0.0)] * 2, [top, bottom], color=NOTE, lw=0.7, zorder=3)
-    for i, (step, name, value) in enumerate(zip(steps, names, numbers, strict=True)):
+    for i, step in enumerate(steps):
         middle = top + (i + 0.5) * high
         weight = "bold" if step.name == OUTPUT else "normal"
         label: dict[str, Any] = {"fontsize": letters.size, "va": "center_baseline", "color": INK, "weight": weight}
-        axes.text(left, middle, name, **label)
-        axes.text(edge, middle, value, ha="right", **label)
+        axes.text(left, middle, _name(step), **label)
+        axes.text(edge, middle, number(step.value), ha="right", **label)
         begin, end = across(step.start), across(step.end)
         half, point = _BAR * high / 2, min(abs(end - begin), _POINT * high)
         neck = end - point if end > begin else end + point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .colours import hexadecimal, ink, shade
 from .vector_drawing import INK, NOTE
@@ -36,13 +36,13 @@ class Word:
 
 
 class Letters:
-    """Measures and breaks texts of one size, in inches."""
+    """Measures and breaks texts of one font, in inches."""
 
-    def __init__(self, figure: Figure, size: float) -> None:
+    def __init__(self, figure: Figure, size: float, weight: Literal["normal", "bold"] = "normal") -> None:
         from matplotlib.font_manager import FontProperties
 
-        self.size, self._dpi = size, figure.dpi
-        self._font = FontProperties(size=size)
+        self.size, self.weight, self._dpi = size, weight, figure.dpi
+        self._font = FontProperties(size=size, weight=weight)
         self._renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]
         self._widths: dict[str, float] = {}
 
@@ -141,11 +141,9 @@ def draw_words(
             axes.text(x + word.x, middle, word.text, fontsize=letters.size, va="center_baseline", color=colour)
 
 
-def draw_lines(
-    axes: Axes, lines: Sequence[str], x: float, top: float, letters: Letters, *, colour: str = NOTE, bold: bool = False
-) -> None:
-    """Draw lines of plain text."""
+def draw_lines(axes: Axes, lines: Sequence[str], x: float, top: float, letters: Letters) -> None:
+    """Draw lines of plain text; text that is not bold is grey."""
     for i, line in enumerate(lines):
         y = top + (i + 0.5) * LINE * letters.em
-        weight = "bold" if bold else "normal"
-        axes.text(x, y, line, fontsize=letters.size, va="center_baseline", color=colour, weight=weight)
+        style: dict[str, Any] = {"weight": letters.weight, "color": INK if letters.weight == "bold" else NOTE}
+        axes.text(x, y, line, fontsize=letters.size, va="center_baseline", **style)
