@@ -159,3 +159,9 @@ def test_the_share_of_the_first_token_is_stated() -> None:
     out = " ".join(printed(replace(ONE, sink=0), 200).split())
     sink = replace(ONE, sink=0).span(0, -1).sink
     assert f"the first token '<s>' has {sink.score:+.3f}, {sink.share:.0%} of the absolute relevance" in out
+
+
+def test_scores_without_a_sign_are_not_called_for_and_against() -> None:
+    steps = tuple(replace(step, ledger=None, scores=tuple(map(abs, step.scores))) for step in ONE.steps)
+    assert "red for, blue against the token" in printed(ONE, 200)
+    assert "against" not in printed(replace(ONE, steps=steps), 200)

@@ -41,8 +41,9 @@ def show_generation(generation: Generation, console: Console | None = None, step
         console.print(line)
     console.print()
     console.print(_table(generation, shown_steps, console))
-    note = "each row has its own colour scale: red for, blue against the token; the first token has its own column"
-    console.print(Line(note, style="dim"))
+    signs = any(step.ledger is not None or min(step.scores) < 0 for step in generation.steps)
+    note = f"each row has its own colour scale{': red for, blue against the token' if signs else ''}"
+    console.print(Line(f"{note}; the first token has its own column", style="dim"))
     if len(shown_steps) == len(generation.steps) or len(shown_steps) == 1:
         _print_ledger(generation, shown_steps, console)
 
