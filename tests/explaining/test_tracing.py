@@ -1,6 +1,5 @@
 """Traces: the books close at every layer, and the columns are the features."""
 
-import io
 import re
 from dataclasses import dataclass, replace
 from html import unescape
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 from transformers import (
     AlbertConfig,
@@ -27,8 +25,6 @@ from conserva.explaining.trace import trace
 from conserva.results.trace import Trace
 from conserva.tasks.reading import Answer, Reading
 from conserva.tasks.task import Encoded, Task
-from conserva.views.colours import shade
-from conserva.views.trace import show_trace
 from conserva.views.trace_page import page as trace_page
 from made_up_traces import NASTY, SHOWN
 from tiny import bert, llama, shake
@@ -300,12 +296,6 @@ def test_a_trace_is_stored(tmp_path: Any) -> None:
 # What is seen of it
 
 
-def printed(width: int, one: Trace = SHOWN, **settings: Any) -> str:
-    out = io.StringIO()
-    show_trace(one, Console(file=out, width=width, **settings))
-    return out.getvalue()
-
-
 def test_the_page_has_every_number_the_last_layer_first() -> None:
     text = trace_page(SHOWN)
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', text, re.DOTALL)
@@ -321,46 +311,6 @@ def test_the_page_has_every_number_the_last_layer_first() -> None:
     assert "gap +0.000 = +2.000" in text
     body = re.compile("<section.*</section>", re.DOTALL)
     assert body.findall(SHOWN._repr_html_()) == body.findall(text)
-
-
-def test_in_a_terminal_cells_have_the_colours_and_labels_stand_below_them() -> None:
-    lines = printed(100, force_terminal=True, color_system="truecolor").splitlines()
-    assert "48;2;{};{};{}m   ".format(*shade(1.75, 2.0)) in lines[1]
-    assert "48;2;33;102;172m" in lines[2]
-    assert "···" in lines[3]
-    plain = [re.sub(r"\x1b\[.*?m", "", line) for line in lines]
-    assert plain[1].startswith("layer 1 ")
-    assert plain[4] == " " * 8 + "[  <  電 e  "
-    assert plain[5] == " " * 8 + "c  s  影 n  "
-
-
-@pytest.mark.parametrize("width", [24, 40, 80])
-def test_many_features_stand_in_bands(width: int) -> None:
-    many = 50
-    long = replace(
-        SHOWN,
-        features=tuple(f"w{i}" for i in range(many)),
-        special=(False,) * many,
-        words=tuple(range(many)),
-        offsets=(),
-        unknown=(),
-        scores=tuple(tuple(float(i == row) for i in range(many)) for row in range(3)),
-        sums=(1.0, 1.0, 1.0),
-    )
-    text = printed(width, long, force_terminal=True, color_system="truecolor")
-    shown = re.sub(r"\x1b\[.*?m", "", text).splitlines()
-    assert all(len(line.rstrip()) <= width for line in shown)
-    cells = [line.removeprefix("layer 1 ").rstrip(" +.01") for line in shown if line.startswith("layer 1 ")]
-    assert len(cells) == -(-many // (max(8, width - 18) // 2))
-    assert text.count("48;2;178;24;43m") == 3
-
-
-def test_without_shades_there_are_the_strongest_places() -> None:
-    text = printed(100, color_system=None)
-    assert "layer 0 -1.375  電影↵(-2.000)" in text
-    assert "layer 1 +1.750  [cls](+1.750)\n" in text
-    assert "colours" not in text
-    assert "inputs +1.250 positions +0.500 biases +0.250 gap +0.000 = +2.000" in text
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf", ".html"])

@@ -37,7 +37,7 @@ from .bias_wording import (
 )
 from .colours import hexadecimal, ink, shade
 from .evaluation_terminal import Column, short
-from .terminal_pictures import has_shades, sign
+from .terminal_text import has_shades, sign
 from .wording import number
 
 SHOWN, QUOTED = 6, 3

@@ -18,6 +18,21 @@ GLYPHS = dict(zip(LEDGER, "█▓▒░", strict=True))
 LEDGER_ON_PAGES = {**LEDGER, "inputs": "var(--inputs)"}
 """The same as CSS: the darkest grey depends on whether the page is light or dark."""
 
+LEDGER_IN_TERMINALS = {"inputs": "", "positions": "#8c6bb1", "biases": "#878787", "gap": "#d7770f"}
+"""The same for terminals, whose background may be light or dark; inputs have the colour of the text."""
+
+GREY = (0x76, 0x76, 0x76)
+"""As far from black as from white: scores in terminals fade to it, since their background is unknown."""
+
+FAINT = {FOR: "#af5f5f", AGAINST: "#5f5fff"}
+"""Text colours of small scores in terminals, with a contrast of 4.5 on black and on white, also with 256 colours."""
+
+NEUTRAL = 0.05
+"""The share of the largest score below which scores in terminals have no colour."""
+
+STEPS = ((0.75, 1.0), (0.5, 0.7), (0.25, 0.35))
+"""Share of the largest score -> share of the full colour in the background; below the last there is only `FAINT`."""
+
 RGB = tuple[int, int, int]
 
 
@@ -33,6 +48,19 @@ def shade(score: float, scale: float, ground: RGB = LIGHT) -> RGB:
     end = FOR if score > 0 else AGAINST
     mixed = [round(low + (high - low) * share) for low, high in zip(ground, end, strict=True)]
     return mixed[0], mixed[1], mixed[2]
+
+
+def terminal_style(score: float, scale: float) -> str:
+    """Return the rich style of a score, for light and dark terminals: none near 0, a coloured text, then a background.
+
+    White text has a contrast of at least 4.5 on all backgrounds, also with 256 colours.
+    """
+    share, end = abs(score) / scale, FOR if score > 0 else AGAINST
+    for least, strength in STEPS:
+        if share >= least:
+            background = shade(strength if score > 0 else -strength, 1.0, GREY)
+            return f"{hexadecimal(INK_ON_DARK)} on {hexadecimal(background)}"
+    return "" if share < NEUTRAL else FAINT[end]
 
 
 def ink(background: RGB) -> RGB:

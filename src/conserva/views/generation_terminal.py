@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed
 from ..errors import Error
 from ..results.generation import Generation
-from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
-from .terminal_pictures import scored
-from .wording import number
+from .generation_wording import first_token, headline, shown, strongest
+from .terminal import ledger_lines
+from .terminal_text import coloured, fitted
+from .wording import number, sink_line
 
 SPACE, LINES = "  ", 2
 """Separator of columns and of sources, and the maximum number of lines for the sources of a token."""
+
+LONGEST = 20
+"""The maximum width of a token in the table; in narrow terminals it is a fifth of the line."""
 
 NARROW = 72
 """Terminals narrower than this do not show the index of a step and its gap."""
@@ -37,10 +41,25 @@ def show_generation(generation: Generation, console: Console | None = None, step
         console.print(line)
     console.print()
     console.print(_table(generation, shown_steps, console))
-    note = "each row has its own colour scale: red for, blue against the token; the first token has its own column"
-    console.print(Line(note, style="dim"))
-    if any(generation.steps[step].ledger is None for step in shown_steps):
-        console.print(Line(NO_LEDGER, style="dim"))
+    signs = any(step.ledger is not None or min(step.scores) < 0 for step in generation.steps)
+    note = f"each row has its own colour scale{': red for, blue against the token' if signs else ''}"
+    console.print(Line(f"{note}; the first token has its own column", style="dim"))
+    if len(shown_steps) == len(generation.steps) or len(shown_steps) == 1:
+        _print_ledger(generation, shown_steps, console)
+
+
+def _print_ledger(generation: Generation, steps: Sequence[int], console: Console) -> None:
+    """Print the ledger of one token, or of all tokens together."""
+    if not steps:
+        return
+    together = generation.span(min(steps), max(steps))
+    what = f"all {len(steps)} tokens together" if len(steps) > 1 else together.target
+    console.print()
+    console.print(Line(f"{what}: {number(together.output)}", style="bold"))
+    if sink := sink_line(together):
+        console.print(Line(sink, style="dim"))
+    for line in ledger_lines(together, console):
+        console.print(line)
 
 
 def _text(generation: Generation) -> list[Line]:
@@ -60,24 +79,27 @@ def _text(generation: Generation) -> list[Line]:
 def _table(generation: Generation, steps: Sequence[int], console: Console) -> Table:
     part = slice(1, 5) if console.width < NARROW else slice(None)
     titles = ("step", "token", "prob.", generation.score, "first token", "gap")[part]
-    rows = [_numbers(generation, step)[part] for step in steps]
+    longest = min(LONGEST, console.width // 5)
+    rows = [_numbers(generation, step, longest)[part] for step in steps]
     widths = [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
     room = console.width - sum(widths) - len(SPACE) * len(titles)
     middle = titles.index("first token")
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
-    for title in (*titles[:middle], "came from", *titles[middle:]):
-        table.add_column(Line(title), justify="left" if title in ("token", "came from") else "right", no_wrap=True)
+    columns = [*zip(titles, widths, strict=True)]
+    for title, width in (*columns[:middle], ("came from", None), *columns[middle:]):
+        side: JustifyMethod = "left" if title in ("token", "came from") else "right"
+        table.add_column(Line(title), justify=side, no_wrap=True, width=width)
     for step, row in zip(steps, rows, strict=True):
         cells = [Line(text, style="bold" if title == "token" else "") for title, text in zip(titles, row, strict=True)]
         table.add_row(*cells[:middle], _sources(generation, step, room, console), *cells[middle:])
     return table
 
 
-def _numbers(generation: Generation, i: int) -> tuple[str, ...]:
+def _numbers(generation: Generation, i: int, longest: int) -> tuple[str, ...]:
     step = generation.steps[i]
     gap = "" if step.ledger is None else number(step.ledger.gap)
     first = first_token(generation, step)
-    return str(i), shown(step.token), f"{step.probability:.1%}", number(step.output), first, gap
+    return str(i), fitted(shown(step.token), longest), f"{step.probability:.1%}", number(step.output), first, gap
 
 
 def _sources(generation: Generation, i: int, room: int, console: Console) -> Line:
@@ -86,7 +108,9 @@ def _sources(generation: Generation, i: int, room: int, console: Console) -> Lin
     scale = max((abs(score) for _, score in sources), default=0.0) or 1.0
     lines = [Line()]
     for name, score in sources:
-        chip = scored(shown(name), score, scale, console)
+        value = number(score)
+        name = fitted(shown(name), max(1, min(LONGEST, room - len(value) - 1)))
+        chip = coloured(f"{name} {value}", score, scale, console)
         if lines[-1] and lines[-1].cell_len + len(SPACE) + chip.cell_len > room:
             if len(lines) == LINES:
                 break

@@ -34,5 +34,5 @@ def ledger_steps(ledger: Ledger[float], output: float) -> list[LedgerStep]:
 def axis_of(steps: Sequence[LedgerStep]) -> tuple[float, float]:
     """Return the lowest and the highest level of some steps, 0 included; (0, 1) if all values are 0."""
     levels = [level for step in steps for level in (step.start, step.end)]
-    low, high = min(0.0, *levels), max(0.0, *levels)
+    low, high = min([0.0, *levels]), max([0.0, *levels])
     return (low, high) if low < high else (0.0, 1.0)

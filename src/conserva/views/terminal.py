@@ -3,113 +3,196 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed
-from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
-from .colours import GLYPHS, LEDGER, hexadecimal, ink, scale_of, shade
+from .colours import scale_of
 from .picture_nodes import node_noun, virtual_node
-from .terminal_pictures import has_shades, picture, scored, sign, summary
-from .wording import caption, ledger_line, number, scale_line, sink_line
+from .terminal_ledger import keys, ledger_bar, reach_of, waterfall
+from .terminal_pictures import picture, scored, summary
+from .terminal_text import UNKNOWN_NOTE, has_shades, has_unicode, written_line
+from .wording import (
+    caption,
+    classes_line,
+    colours_line,
+    gap_note,
+    ledger_line,
+    number,
+    outcome,
+    scales_note,
+    sink_line,
+    windows_line,
+)
+from .written_text import Section, sections_of
 
 BAR = 36
+"""The maximum width of a bar in character cells."""
+
+GUTTER = 2
+"""The number of spaces between columns."""
+
+LONGEST_LINE, LEAST_TEXT, LONGEST_NAME = 96, 12, 24
+"""The maximum and the minimum width of the column of texts, and the maximum width of the column of methods."""
+
+BARS = ((140, BAR), (100, 20))
+"""Width of a terminal -> width of the ledger's bar in a comparison; narrower terminals show the numbers only."""
 
 
-def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
-    """Print explanations, one below the other."""
+def show(explanations: Sequence[Explanation], console: Console | None = None, *, numbers: bool = False) -> None:
+    """Print explanations, one below the other; with `numbers`, the score of every word beside it."""
     console = console or Console()
-    for explanation in displayed(explanations):
-        console.print(view(explanation, console))
+    for explanation in explanations:
+        console.print(_view(explanation, console, numbers))
 
 
-def view(explanation: Explanation, console: Console) -> RenderableType:
-    """Return an explanation as a rich renderable: caption, coloured tokens or picture, colour scale, ledger."""
+def _view(raw: Explanation, console: Console, numbers: bool) -> RenderableType:
+    """Return an explanation as a rich renderable: caption, coloured text or picture, legend, ledger."""
+    explanation = displayed(raw)
     scale = scale_of([explanation])
-    lines: list[RenderableType] = [Line(caption(explanation), style="bold")]
-    lines += (
-        sections(explanation, scale, console) if explanation.picture is None else picture(explanation, scale, console)
+    lines: list[RenderableType] = [_in_encoding(Line(caption(explanation), style="bold"), console)]
+    lines += _notes(classes_line(explanation), windows_line(explanation))
+    if explanation.picture is not None:
+        lines += picture(explanation, scale, console)
+    else:
+        lines += _text(sections_of(raw), scale, console, console.width, numbers)
+    lines += _notes(
+        UNKNOWN_NOTE if explanation.picture is None and any(explanation.unknown) else "",
+        colours_line(explanation, scale) if has_shades(console) else "",
+        sink_line(explanation),
     )
-    if console.color_system is not None:
-        lines.append(Line(scale_line(scale), style="dim"))
-    if explanation.sink is not None:
-        lines.append(Line(sink_line(explanation), style="dim"))
-    if explanation.ledger is not None:
-        lines.append(ledger_bar(explanation, console))
-    lines.append(Line(ledger_line(explanation), style="dim"))
-    return Group(*lines, Line())
+    return Group(*lines, *ledger_lines(explanation, console), Line())
 
 
-def sections(explanation: Explanation, scale: float, console: Console) -> list[RenderableType]:
-    """Return the coloured tokens; an explanation of several inputs has a titled section for each."""
+def ledger_lines(explanation: Explanation, console: Console) -> list[RenderableType]:
+    """Return the waterfall of the ledger, and what a large gap means."""
+    if explanation.ledger is None:
+        return _notes(ledger_line(explanation))
+    return [*waterfall(explanation.ledger, explanation.output, console), *_notes(gap_note(explanation))]
+
+
+def _text(
+    sections: Sequence[Section], scale: float, console: Console, width: int, numbers: bool
+) -> list[RenderableType]:
+    """Return the coloured text; an explanation of several inputs has a titled section for each."""
     lines: list[RenderableType] = []
-    first = 0
-    for name, count in explanation.sections:
-        lines += [Line(name, style="dim"), tokens(explanation, scale, console, slice(first, first + count))]
-        first += count
-    return lines or [tokens(explanation, scale, console)]
+    for section in sections:
+        lines += [Line(section.name, style="dim underline")] if section.name else []
+        lines.append(written_line(section.pieces, scale, console, width, numbers))
+    return lines
 
 
-def tokens(explanation: Explanation, scale: float, console: Console, part: slice = slice(None)) -> Line:
-    """Return the tokens with coloured backgrounds, or followed by their scores if the terminal has too few colours."""
-    line = Line()
-    for feature, score in zip(explanation.features[part], explanation.scores[part], strict=True):
-        if not has_shades(console):
-            line.append(f"{feature}({number(score)}) ", style=sign(score))
-            continue
-        background = shade(score, scale)
-        line.append(f" {feature} ", style=f"{hexadecimal(ink(background))} on {hexadecimal(background)}")
-    return line
+def _notes(*texts: str) -> list[RenderableType]:
+    return [Line(text, style="dim") for text in texts if text]
 
 
-def ledger_bar(explanation: Explanation, console: Console) -> Line:
-    """Return a bar of the absolute values of the ledger's entries, with a legend; without colours, by characters."""
-    has_colours = console.color_system is not None
-    glyphs = dict.fromkeys(ENTRIES, "█") if has_colours else GLYPHS
-    sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
-    total = sum(sizes.values()) or 1.0
-    bar = Line()
-    for name, size in sizes.items():
-        bar.append(glyphs[name] * round(BAR * size / total), style=LEDGER[name])
-    for name in ENTRIES:
-        bar.append("  ■" if has_colours else f"  {glyphs[name]}", style=LEDGER[name]).append(f" {name}")
-    return bar
+def _in_encoding(line: Line, console: Console) -> Line:
+    """Return a line with separators that the encoding of the output has."""
+    return line if has_unicode(console) else Line(line.plain.replace(" · ", " - "), style=line.style)
 
 
-def show_comparison(comparison: Comparison, console: Console | None = None) -> None:
-    """Print one row for each method of a comparison."""
-    compare({**{explanation.method: explanation for explanation in comparison}, **comparison.refused}, console)
+def show_comparison(comparison: Comparison, console: Console | None = None, *, numbers: bool = False) -> None:
+    """Print one row for each method of a comparison; with `numbers`, the score of every word beside it."""
+    rows: dict[str, Explanation | str] = {explanation.method: explanation for explanation in comparison}
+    rows.update(comparison.refused)
+    compare(rows, console, numbers=numbers)
 
 
-def compare(rows: Mapping[str, Explanation | str], console: Console | None = None) -> None:
+def compare(rows: Mapping[str, Explanation | str], console: Console | None = None, *, numbers: bool = False) -> None:
     """Print one row for each method, or the reason if a method does not apply."""
     console = console or Console()
+    texts = {name: sections_of(row) for name, row in rows.items() if isinstance(row, Explanation) and not row.picture}
+    texts = {shown: texts[name] for name, shown in zip(rows, displayed(list(rows)), strict=True) if name in texts}
     rows = displayed(rows)
-    first = next((result for result in rows.values() if isinstance(result, Explanation)), None)
-    pictures = first is not None and first.picture is not None
-    has_virtual = first is not None and pictures and bool(virtual_node(first))
-    shown = f"largest scores ({node_noun(first)})" if first is not None and pictures else "tokens"
-    table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
-    for title in ("method", shown, *(["virtual\nnode"] if has_virtual else []), "sum", "gap"):
-        table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
-    for name, result in rows.items():
-        if isinstance(result, str):
-            table.add_row(Line(name), Line(result, style="dim"))
+    explained = [row for row in rows.values() if isinstance(row, Explanation)]
+    if explained:
+        console.print(_in_encoding(Line(outcome(explained[0]), style="bold"), console))
+        for note in _notes(classes_line(explained[0]), windows_line(explained[0])):
+            console.print(note)
+    pictured = bool(explained) and explained[0].picture is not None
+    console.print(_pictures(rows, console) if pictured else _table(rows, texts, console, numbers))
+    for explanation in explained:
+        for note in _notes(gap_note(explanation)):
+            console.print(note)
+    unknown = any(piece.unknown for sections in texts.values() for section in sections for piece in section.pieces)
+    for note in _notes(UNKNOWN_NOTE if unknown else "", scales_note(explained)):
+        console.print(note)
+
+
+@dataclass(frozen=True)
+class _Widths:
+    """The widths of the columns of a comparison in character cells; a width of 0 leaves a column out."""
+
+    name: int
+    text: int
+    total: int
+    gap: int
+    bar: int
+
+
+def _widths(rows: Mapping[str, Explanation | str], width: int) -> _Widths:
+    explained = [row for row in rows.values() if isinstance(row, Explanation)]
+    ledgers = [row.ledger for row in explained if row.ledger is not None]
+    name = min(LONGEST_NAME, max(len("method"), *map(len, rows)) if rows else len("method"))
+    total = max((len(_sum(row)) for row in explained), default=3)
+    gap = max((len(number(ledger.gap)) for ledger in ledgers), default=0)
+    bar = next((bar for least, bar in BARS if width >= least), 0) if ledgers else 0
+    # The bar has up to two cells more, for the zero line and for rounding.
+    others = [name, total, gap, bar + 2 if bar else 0]
+    text = width - sum(others) - GUTTER * sum(map(bool, others))
+    return _Widths(name, max(LEAST_TEXT, min(LONGEST_LINE, text)), total, gap, bar)
+
+
+def _sum(explanation: Explanation) -> str:
+    return number(sum(explanation.scores))
+
+
+def _table(
+    rows: Mapping[str, Explanation | str], texts: Mapping[str, Sequence[Section]], console: Console, numbers: bool
+) -> RenderableType:
+    """Return the table of texts, with a sum, a gap and, in a wide terminal, a bar of the ledger for each method."""
+    widths = _widths(rows, console.width)
+    table = Table(show_header=True, header_style="bold", box=None, pad_edge=False, padding=(0, GUTTER, 0, 0))
+    table.add_column("method", width=widths.name, overflow="fold")
+    table.add_column("text", min_width=LEAST_TEXT, max_width=widths.text, overflow="fold")
+    table.add_column("sum", justify="right", min_width=widths.total, no_wrap=True)
+    if widths.gap:
+        table.add_column("gap", justify="right", min_width=widths.gap, no_wrap=True)
+    if widths.bar:
+        table.add_column("ledger", no_wrap=True)
+    reach = reach_of(row.ledger for row in rows.values() if isinstance(row, Explanation) and row.ledger is not None)
+    for name, row in rows.items():
+        if isinstance(row, str):
+            table.add_row(Line(name), Line(row, style="dim"))
             continue
-        scale = scale_of([result])
-        cells = [tokens(result, scale, console)] if result.picture is None else _picture_cells(result, scale, console)
-        gap = "" if result.ledger is None else number(result.ledger.gap)
-        table.add_row(Line(name), *cells, number(sum(result.scores)), gap)
-    if first is not None:
-        console.print(Line(f"{first.target}: {number(first.output)} · {first.model}", style="bold"))
-    console.print(table)
-    console.print(Line("each row has its own colour scale: red for, blue against the target", style="dim"))
+        text = Group(*_text(texts.get(name, ()), scale_of([row]), console, widths.text, numbers))
+        cells: list[RenderableType] = [Line(name), text, _sum(row)]
+        if widths.gap:
+            cells.append("" if row.ledger is None else number(row.ledger.gap))
+        if widths.bar:
+            cells.append("" if row.ledger is None else ledger_bar(row.ledger, reach, widths.bar, console))
+        table.add_row(*cells)
+    return Group(table, keys(console)) if widths.bar else table
 
 
-def _picture_cells(explanation: Explanation, scale: float, console: Console) -> list[Line]:
-    virtual = [scored("", score, scale, console) for _, score in virtual_node(explanation)]
-    return [summary(explanation, scale, console), *([Line(" ").join(virtual)] if virtual else [])]
+def _pictures(rows: Mapping[str, Explanation | str], console: Console) -> RenderableType:
+    """Return the table of graphs or images, with the largest scores of each method."""
+    first = next(row for row in rows.values() if isinstance(row, Explanation))
+    titles = ["method", f"largest scores ({node_noun(first)})", *(["virtual\nnode"] if virtual_node(first) else [])]
+    table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
+    for title in (*titles, "sum", "gap"):
+        table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
+    for name, row in rows.items():
+        if isinstance(row, str):
+            table.add_row(Line(name), Line(row, style="dim"))
+            continue
+        scale = scale_of([row])
+        virtual = [scored("", score, scale, console) for _, score in virtual_node(row)]
+        cells = [summary(row, scale, console), *([Line(" ").join(virtual)] if virtual_node(first) else [])]
+        table.add_row(Line(name), *cells, _sum(row), "" if row.ledger is None else number(row.ledger.gap))
+    return table

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from ..results.explanation import Explanation
-from .colours import RGB, hexadecimal, ink, shade
+from .colours import RGB, hexadecimal, shade, terminal_style
 from .patch_overlay import blended, decoded, grey, grid_of
 from .picture_nodes import counted, in_picture, kind_of, node_scores, strongest, virtual_node
+from .terminal_text import coloured, has_shades, has_unicode
 from .wording import number
 
 if TYPE_CHECKING:
@@ -33,25 +34,17 @@ _ATOM = re.compile(r"\[[^\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
 _GAP = "   "
 
 
-def has_shades(console: Console) -> bool:
-    """Return whether a terminal has enough colours to show a score as a shade."""
-    return console.color_system in ("truecolor", "256")
-
-
-def sign(score: float) -> str:
-    """Return the colour name for the sign of a score, for terminals without shades."""
-    return "red" if score > 0 else "blue" if score < 0 else ""
-
-
 def picture(explanation: Explanation, scale: float, console: Console) -> list[RenderableType]:
     """Return a graph or an image for the terminal, its largest scores, and the score of its virtual node."""
     shown: RenderableType = Line(explanation.text)
     top = strongest(explanation, FEW if has_shades(console) else LISTED)
     if has_shades(console) and kind_of(explanation) == "molecule":
         shown = molecule(explanation, scale)
-    elif has_shades(console) and kind_of(explanation) == "image":
+    elif not has_shades(console) or not has_unicode(console):
+        pass  # pixels are half blocks in two colours
+    elif kind_of(explanation) == "image":
         shown = patches(explanation, scale, console.width)
-    elif has_shades(console):
+    else:
         shown = superpixels(explanation, scale, console.width)
     table = Table.grid(padding=(0, 2))
     for node, score in [*top, *virtual_node(explanation)]:
@@ -61,8 +54,7 @@ def picture(explanation: Explanation, scale: float, console: Console) -> list[Re
 
 def scored(name: str, score: float, scale: float, console: Console) -> Line:
     """Return a name and its score, coloured by the score."""
-    text = f"{name} {number(score)}".strip()
-    return _on_colour(text, score, scale) if has_shades(console) else Line(text, style=sign(score))
+    return coloured(f"{name} {number(score)}".strip(), score, scale, console)
 
 
 def summary(explanation: Explanation, scale: float, console: Console) -> Line:
@@ -79,9 +71,9 @@ def molecule(explanation: Explanation, scale: float) -> Line:
     matches = list(_ATOM.finditer(smiles))
     if len(matches) != len(scores):
         matches, smiles = [], ""
-        line = Line(" ").join(_on_colour(name, score, scale) for name, score in _atoms(explanation))
+        line = Line(" ").join(Line(name, style=terminal_style(score, scale)) for name, score in _atoms(explanation))
     for atom, match in enumerate(matches):
-        line.append(smiles[end : match.start()]).append(_on_colour(match.group(), scores[atom], scale))
+        line.append(smiles[end : match.start()]).append(match.group(), style=terminal_style(scores[atom], scale))
         end = match.end()
     return line.append(smiles[end:])
 
@@ -89,11 +81,6 @@ def molecule(explanation: Explanation, scale: float) -> Line:
 def _atoms(explanation: Explanation) -> Iterator[tuple[str, float]]:
     shown = explanation.visible()
     return zip(shown.features, shown.scores, strict=True)
-
-
-def _on_colour(text: str, score: float, scale: float) -> Line:
-    background = shade(score, scale)
-    return Line(text, style=f"{hexadecimal(ink(background))} on {hexadecimal(background)}")
 
 
 def superpixels(explanation: Explanation, scale: float, width: int) -> RenderableType:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text as Line
 
 from .._util.text import displayed
+from ..results.explanation import Explanation, Sink
 from ..results.trace import Trace
-from .colours import AGAINST, FOR, LIGHT, hexadecimal, shade
+from .colours import AGAINST, FOR, LIGHT, hexadecimal, terminal_style
 from .curves import INK, NOTE, _figure
+from .generation_wording import shown
 from .matplotlib_figures import drawing, save_figure
-from .terminal import ledger_bar
-from .terminal_pictures import has_shades, sign
+from .terminal import ledger_lines
+from .terminal_text import fitted, has_shades, has_unicode, sign
 from .trace_wording import headline, scale_of, sums_note
-from .wording import ledger_line, number, scale_line
+from .wording import number, scale_line, sink_line
 
 LABELLED = 120
 """Maximum number of labelled features in a picture; of more features, every n-th is labelled."""
@@ -25,27 +28,39 @@ LABELLED = 120
 LONGEST = 18
 """Maximum length of a feature's label in a picture."""
 
-SUM, HIGH, FEW = 10, 12, 5
-"""In the terminal: the width of the sum column, the maximum length of a label, and the scores listed per layer."""
+LABEL, WIDEST, FEW = 24, 4, 5
+"""In the terminal: the maximum widths of a label and of a cell, and the number of scores listed per layer."""
+
+SINK = 0.25
+"""The share of the absolute relevance from which the first feature is mentioned as a sink."""
 
 NO_SCORE = "#eeeeee"
 """In a picture, the colour of features that a layer has no position for."""
 
 
 def show_trace(trace: Trace, console: Console | None = None) -> None:
-    """Print a trace, one line per layer: coloured cells, or the largest scores if the terminal has too few colours."""
+    """Print a trace, one line per feature, or the largest scores of each layer if the terminal has too few colours."""
     console = console or Console()
     trace = displayed(trace)
-    explanation = trace.explanation()
     console.print(Line(headline(trace), style="bold"))
-    for line in _bands(trace, console.width) if has_shades(console) else _numbers(trace):
-        console.print(line)
+    notes = [sums_note(trace)]
     if has_shades(console):
-        console.print(Line(scale_line(scale_of(trace)), style="dim"))
-    console.print(Line(sums_note(trace), style="dim"))
-    if explanation.ledger is not None:
-        console.print(ledger_bar(explanation, console))
-    console.print(Line(ledger_line(explanation), style="dim"))
+        notes = [_layers_line(trace), scale_line(scale_of(trace)), _sums_line(trace), *notes]
+    for line in _bands(trace, console) if has_shades(console) else _numbers(trace):
+        console.print(line)
+    explanation = _with_sink(trace)
+    for note in (*notes, sink_line(explanation)):
+        if note:
+            console.print(Line(note, style="dim"))
+    for rendered in ledger_lines(explanation, console):
+        console.print(rendered)
+
+
+def _with_sink(trace: Trace) -> Explanation:
+    """Return the scores of the inputs; a first feature with a large share of them is an attention sink."""
+    explanation = trace.explanation()
+    sink = Sink.of(0, explanation.features, explanation.scores) if explanation.features else None
+    return replace(explanation, sink=sink) if sink is not None and sink.share >= SINK else explanation
 
 
 @drawing()
@@ -92,36 +107,75 @@ def _short(feature: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _bands(trace: Trace, width: int) -> Iterator[Line]:
-    """Yield the lines of the heat map, broken into bands of features that fit the width."""
-    scale, margin = scale_of(trace), max(map(len, trace.layers)) + 1
-    room = max(8, width - margin - SUM)
-    across = 3 if 3 * len(trace.features) <= room else 2
-    for first in range(0, len(trace.features), room // across):
-        part = slice(first, min(first + room // across, len(trace.features)))
-        for row in reversed(range(len(trace.layers))):
-            line = Line(f"{trace.layers[row]:>{margin - 1}} ", no_wrap=True)
-            for score in trace.scores[row][part]:
-                line.append(*_cell(score, scale, across))
-            if part.stop == len(trace.features):
-                line.append(f" {number(trace.sums[row])}", style="dim")
+def _bands(trace: Trace, console: Console) -> Iterator[Line]:
+    """Yield the lines of the heat map: a line per feature, with a cell per layer, in as many bands as fit the width.
+
+    The number at the end of a line is the score at the inputs.
+    """
+    scale, width = scale_of(trace), console.width
+    names = [fitted(shown(feature), min(LABEL, width // 3)) for feature in trace.features]
+    values = ["" if score is None else number(score) for score in trace.scores[0]]
+    margin, end = max(map(cell_len, names)), max(map(len, (*values, "inputs")))
+    room = max(4, width - margin - end - 2)
+    across = max(1, min(WIDEST, room // len(trace.layers)))
+    labels = [_layer(layer) for layer in trace.layers]
+    for first in range(0, len(trace.layers), room // across):
+        part = slice(first, first + room // across)
+        ruler = _ruler(labels[part], across)
+        if first == 0:
+            ruler = f"{ruler:<{across * len(labels[part])}} {'inputs':>{end}}"
+        yield Line(" " * (margin + 1) + ruler, style="dim", no_wrap=True)
+        for i, name in enumerate(names):
+            line = Line(set_cell_size(name, margin) + " ", style="dim" if trace.special[i] else "", no_wrap=True)
+            line = Line.assemble(line, no_wrap=True)
+            for row in trace.scores[part]:
+                line.append(*_cell(row[i], scale, across, console))
+            if first == 0:
+                line.append(f" {values[i]:>{end}}", style="dim")
             yield line
-        # Labels are vertical, one letter per line.
-        names = ["".join(feature.split())[:HIGH] for feature in trace.features[part]]
-        for i in range(max(map(len, names))):
-            letters = "".join(set_cell_size(name[i : i + 1], across) for name in names)
-            yield Line(" " * margin + letters, style="dim", no_wrap=True)
 
 
-def _cell(score: float | None, scale: float, across: int) -> tuple[str, str]:
-    return ("·" * across, "dim") if score is None else (" " * across, f"on {hexadecimal(shade(score, scale))}")
+def _layer(name: str) -> str:
+    """Return the short name of a layer: its number, or the beginning of its name."""
+    return name.rpartition(" ")[2][-4:] if name[-1:].isdigit() else name[:2]
+
+
+def _ruler(labels: Sequence[str], across: int) -> str:
+    """Return the labels of columns, without those that would touch the one before."""
+    line = ""
+    for i, label in enumerate(labels):
+        if len(line) <= i * across - bool(line):
+            line = f"{line:<{i * across}}{label}"
+    return line
+
+
+def _layers_line(trace: Trace) -> str:
+    """Return what the columns of the heat map are."""
+    first, *others = trace.layers
+    outputs = f", then the outputs of {others[0]} to {others[-1]}" if others else ""
+    return f"columns: {first} ({_layer(first)}){outputs}"
+
+
+def _sums_line(trace: Trace) -> str:
+    sums = ", ".join(f"{_layer(name)} {number(total)}" for name, total in zip(trace.layers, trace.sums, strict=True))
+    return f"sums: {sums}"
+
+
+def _cell(score: float | None, scale: float, across: int, console: Console) -> tuple[str, str]:
+    """Return a cell of the heat map: a background, or for small scores a pattern, as the terminal's own is unknown."""
+    if score is None:
+        return ("·" if has_unicode(console) else ".") * across, "dim"
+    style = terminal_style(score, scale)
+    if style and " on " not in style:
+        return ("░" if has_unicode(console) else ":") * across, style
+    return " " * across, style
 
 
 def _numbers(trace: Trace) -> Iterator[Line]:
     """Yield a line for each layer with its largest scores."""
     margin = max(map(len, trace.layers))
     for layer, scores, total in reversed(list(zip(trace.layers, trace.scores, trace.sums, strict=True))):
-        line = Line(f"{layer:>{margin}} {number(total)} ")
+        line = Line(f"{layer:<{margin}}  {number(total)} ")
         scored = [(score, name) for score, name in zip(scores, trace.features, strict=True) if score]
         for score, name in sorted(scored, key=lambda pair: -abs(pair[0]))[:FEW]:
             line.append(f" {name.strip()}({number(score)})", style=sign(score))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..engine.ledger import ENTRIES
 from ..engine.rules import DEFAULT
@@ -11,9 +12,17 @@ from ..results.explanation import Explanation
 LARGE_GAP = 0.05
 """A gap is large if its share of the sum of the ledger's absolute entries is above this."""
 
+LARGE = 1e7
+"""Numbers from here on are written in scientific notation, so that they fit into columns."""
+
+MOST_CLASSES = 3
+"""The number of classes in `classes_line`."""
+
 
 def number(value: float) -> str:
-    """Return a signed number with three decimals; in scientific notation if they would all be 0."""
+    """Return a signed number with three decimals; in scientific notation if they would all be 0, or if it is large."""
+    if abs(value) >= LARGE:
+        return f"{value:+.3e}"
     return f"{value:+.3f}" if abs(value) >= 0.0005 or value == 0 else f"{value:+.0e}"
 
 
@@ -68,3 +77,53 @@ def sink_line(explanation: Explanation) -> str:
 def scale_line(scale: float) -> str:
     """Return the legend of the colours."""
     return f"colours from {number(-scale)} (blue, against the target) to {number(scale)} (red, for it)"
+
+
+def has_signs(explanation: Explanation) -> bool:
+    """Return whether scores may be for or against the target; those of attention methods have no sign."""
+    return explanation.ledger is not None or any(score < 0 for score in explanation.scores)
+
+
+def colours_line(explanation: Explanation, scale: float) -> str:
+    """Return the legend of the colours, which does not mention a sign if the scores have none."""
+    if has_signs(explanation):
+        return scale_line(scale)
+    return f"colours from 0 to {number(scale)} (red); the scores of {explanation.method} have no sign"
+
+
+def classes_line(explanation: Explanation) -> str:
+    """Return the highest classes with their probabilities; empty if the caption says it all."""
+    classes = explanation.classes
+    if len(classes) < 2:
+        return ""
+    shown = list(classes[:MOST_CLASSES])
+    target = next((one for one in classes if one.label == explanation.target), None)
+    if target is not None and target not in shown:
+        shown[-1] = target
+    listed = ", ".join(
+        f"{one.label} {number(one.output) if one.probability is None else f'{one.probability:.1%}'}" for one in shown
+    )
+    kind = "outputs" if shown[0].probability is None else "classes"
+    return f"{kind}{', each by itself' if explanation.provenance.get('head') == 'multi_label' else ''}: {listed}"
+
+
+def windows_line(explanation: Explanation) -> str:
+    """Return a note on the windows of a long text; empty if it was explained as a whole."""
+    windows = explanation.windows
+    if not windows:
+        return ""
+    longest = max(window.last - window.first for window in windows)
+    outputs = [window.output for window in windows]
+    return (
+        f"explained in {len(windows)} windows of up to {longest} tokens, with outputs from {number(min(outputs))} to "
+        f"{number(max(outputs))}; the output is their mean"
+    )
+
+
+def scales_note(explained: Sequence[Explanation]) -> str:
+    """Return the legend of a comparison, in which each method has its own colour scale."""
+    signless = [explanation.method for explanation in explained if not has_signs(explanation)]
+    note = "each row has its own colour scale"
+    if len(signless) < len(explained):
+        note += ": red for, blue against the target"
+    return f"{note}; without a sign: {', '.join(signless)}" if signless else note
