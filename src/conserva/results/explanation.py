@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
@@ -12,6 +13,13 @@ from ..engine.ledger import Ledger
 from .picture import picture_flaws
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
+
+_SENTENCE_END = re.compile(
+    r"""(?<!\b[A-Z])(?<!\b[DM]r)(?<!\bMs)(?<!\bMrs)[.!?…]+["'”’»)\]]*(?=\s+[^a-z\s]|\s*$)"""
+    r"|[。！？]+[」』”’]*"
+    r"|\n[^\S\n]*(?=\n)"
+)
+"""The end of a sentence: a full stop that no small letter follows and no initial or title precedes, or a blank line."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,40 @@ class Explanation(Result):
             else:
                 groups.append([i])
         return self._of(groups)
+
+    def sentences(self) -> Explanation:
+        """Return a copy in which the tokens of a sentence are one feature, with the sum of their scores.
+
+        Special features remain single features.
+        """
+        words = self.merged()
+        borders = list(itertools.accumulate(count for _, count in words.sections))
+        groups: list[list[int]] = []
+        last: tuple[int, int] | None = None
+        for i, sentence in enumerate(words._sentence_numbers()):
+            here = None if words.special[i] else (bisect.bisect_right(borders, i), sentence)
+            if here is not None and here == last:
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+            last = here
+        whole = words._of(groups)
+        spelled = (
+            " ".join(words.features[i].strip() for i in group) if span is None else self.text[span[0] : span[1]]
+            for group, span in zip(groups, whole.offsets, strict=True)
+        )
+        return replace(whole, features=tuple(spelled))
+
+    def _sentence_numbers(self) -> Iterator[int]:
+        """Yield the number of the sentence that each feature begins in."""
+        ends = [match.end() for match in _SENTENCE_END.finditer(self.text)]
+        number = 0
+        for feature, span in zip(self.features, self.offsets, strict=True):
+            if span is not None:
+                number = bisect.bisect_right(ends, span[0])
+            yield number
+            if span is None and _SENTENCE_END.search(feature):
+                number += 1
 
     def visible(self) -> Explanation:
         """Return a copy without the special features."""

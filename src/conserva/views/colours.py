@@ -69,3 +69,14 @@ def shades(score: float, scale: float) -> str:
 def grounds(score: float, scale: float) -> str:
     """Return CSS variables: background (l, d) of a score on light and on dark pages."""
     return f"--l:{hexadecimal(shade(score, scale, LIGHT))};--d:{hexadecimal(shade(score, scale, DARK))}"
+
+
+def tint(score: float, scale: float) -> str:
+    """Return the CSS variable of a score: how much of the full colour its background has, 0 to 1."""
+    return f"--s:{min(1.0, abs(score) / scale):.3g}"
+
+
+def tint_kind(score: float, scale: float) -> str:
+    """Return the CSS classes of a score: its sign, and whether white text has the higher contrast on light pages."""
+    deep = " deep" if ink(shade(score, scale)) == INK_ON_DARK else ""
+    return f"{'against' if score < 0 else 'for'}{deep}"

@@ -68,3 +68,8 @@ def sink_line(explanation: Explanation) -> str:
 def scale_line(scale: float) -> str:
     """Return the legend of the colours."""
     return f"colours from {number(-scale)} (blue, against the target) to {number(scale)} (red, for it)"
+
+
+def is_signed(explanation: Explanation) -> bool:
+    """Return whether scores are for or against the target; those of attention methods are only more or less."""
+    return explanation.ledger is not None or any(score < 0 for score in explanation.scores)
