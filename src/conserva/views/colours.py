@@ -72,11 +72,13 @@ def grounds(score: float, scale: float) -> str:
 
 
 def tint(score: float, scale: float) -> str:
-    """Return the CSS variable of a score: how much of the full colour its background has, 0 to 1."""
-    return f"--s:{min(1.0, abs(score) / scale):.3g}"
+    """Return the CSS variable of a score: how much of the full colour its background has, in percent."""
+    return f"--s:{100 * min(1.0, abs(score) / scale):.0f}%"
 
 
 def tint_kind(score: float, scale: float) -> str:
-    """Return the CSS classes of a score: its sign, and whether white text has the higher contrast on light pages."""
-    deep = " deep" if ink(shade(score, scale)) == INK_ON_DARK else ""
-    return f"{'against' if score < 0 else 'for'}{deep}"
+    """Return the CSS classes of a score, each after a space: whether it is negative, and whether white text has the
+    higher contrast on light pages.
+    """
+    deep = ink(shade(score, scale)) == INK_ON_DARK
+    return f"{' against' if score < 0 else ''}{' deep' if deep else ''}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._util.text import displayed
+from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
@@ -44,14 +45,16 @@ def _rendered(comparison: Comparison, layout: str) -> str:
     correlations = comparison.correlations()
     first = comparison[0] if comparison else None
     names = displayed(comparison.methods)
+    reference = names.index(DEFAULT) if DEFAULT in names else 0
     data: dict[str, Any] = {
         "title": "conserva" if first is None else outcome(displayed(first)),
         "verdict": "No method applies." if first is None else f"{decision(first)}.",
         "about": "" if first is None else outcome(displayed(first)),
-        "pictured": first is not None and first.picture is not None,
-        "first": names[0] if names else "",
+        "has_pictures": first is not None and first.picture is not None,
+        "reference": names[reference] if names else "",
         "rows": [
-            _row(explanation, None if i == 0 else correlations[0][i]) for i, explanation in enumerate(comparison)
+            _row(explanation, None if i == reference else correlations[reference][i])
+            for i, explanation in enumerate(comparison)
         ],
         "correlations": _matrix(names, correlations) if len(names) > 2 else None,
         "full": map(shown, comparison),

@@ -115,7 +115,7 @@ def bar_of(ledger: Ledger[float] | None, output: float, line: str, note: str = "
                     width=abs(step.end - step.start) / width,
                     end=(step.end - low) / width,
                     text=number(step.value),
-                    kind="down" if step.value < 0 else "up",
+                    kind="down" if step.value < 0 else "up" if step.value > 0 else "",
                     colour=LEDGER_ON_PAGES.get(step.name, ""),
                 )
                 for step in steps
@@ -142,7 +142,7 @@ def signed_bars(named: Iterable[tuple[str, float]]) -> Bars:
                 width=abs(score) / width,
                 end=zero + score / width,
                 text=number(score),
-                kind="against" if score < 0 else "for",
+                kind="against" if score < 0 else "for" if score > 0 else "",
             )
             for name, score in named
         ],
@@ -150,10 +150,9 @@ def signed_bars(named: Iterable[tuple[str, float]]) -> Bars:
     )
 
 
-def share_bars(named: Iterable[tuple[str, float, str]]) -> Bars:
-    """Return a bar for each name, share of the whole and the CSS classes of its row."""
-    bars = [Bar(name, share, 0.0, share, share, f"{share:.1%}", kind) for name, share, kind in named]
-    return Bars(bars, 0.0)
+def share_bars(named: Iterable[tuple[str, float]]) -> Bars:
+    """Return a bar for each name and share of the whole."""
+    return Bars([Bar(name, share, 0.0, share, share, f"{share:.1%}") for name, share in named], 0.0)
 
 
 def plain(texts: Iterable[str]) -> list[Cell]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from .._util.text import displayed, printable
 from ..results.explanation import Explanation
-from .explanation_parts import FEW, Shown, shown
+from .explanation_parts import FEW, Shown, provenance_of, shown
 from .rendering import render_parts
 from .wording import caption, gap_note, number
 
@@ -31,11 +31,7 @@ class Listed:
     """The ledger's gap if it is large."""
     keys: dict[str, str]
     """The data attributes by which a script sorts and filters."""
-    explanation: Explanation
-
-    def full(self) -> Shown:
-        """Return the whole explanation; templates call it when they come to it."""
-        return shown(self.explanation, FEW)
+    full: Shown
 
 
 def page(explanations: Iterable[Explanation]) -> str:
@@ -56,7 +52,12 @@ def page_parts(explanations: Iterable[Explanation]) -> Iterator[str]:
         return
     title = f"Explanations of {printable(first[0].model)}"
     yield from render_parts(
-        "explanation_list.html", layout="page.html", title=title, rows=map(_listed, chain(first, rest)), left_out=0
+        "explanation_list.html",
+        layout="page.html",
+        title=title,
+        rows=_rows(chain(first, rest), first[0]),
+        provenance=provenance_of(first[0]),
+        left_out=0,
     )
 
 
@@ -66,20 +67,33 @@ def fragment(explanations: Iterable[Explanation]) -> str:
     if len(explanations) <= MOST_IN_FULL:
         data = {"explanations": map(shown, explanations)}
         return "".join(render_parts("explanations.html", layout="fragment.html", **data))
-    rows = map(_listed, explanations[:MOST_IN_NOTEBOOKS])
-    left_out = max(0, len(explanations) - MOST_IN_NOTEBOOKS)
-    return "".join(render_parts("explanation_list.html", layout="fragment.html", rows=rows, left_out=left_out))
+    parts = render_parts(
+        "explanation_list.html",
+        layout="fragment.html",
+        rows=_rows(explanations[:MOST_IN_NOTEBOOKS], explanations[0]),
+        provenance=provenance_of(explanations[0]),
+        left_out=max(0, len(explanations) - MOST_IN_NOTEBOOKS),
+    )
+    return "".join(parts)
 
 
-def _listed(explanation: Explanation) -> Listed:
+def _rows(explanations: Iterable[Explanation], first: Explanation) -> Iterator[Listed]:
+    """Yield explanations as rows; a provenance that equals the first one's is shown below the list."""
+    for explanation in explanations:
+        full = shown(explanation, FEW)
+        same = explanation.provenance == first.provenance
+        yield _listed(explanation, replace(full, provenance={}) if same else full)
+
+
+def _listed(explanation: Explanation, full: Shown) -> Listed:
     safe = displayed(explanation)
     large = bool(gap_note(safe))
-    gap = 0.0 if safe.ledger is None else abs(safe.ledger.gap)
+    gap = 0.0 if safe.ledger is None else safe.ledger.gap
     keys = {
         "target": safe.target,
         "output": f"{safe.output:.6g}",
         "probability": "" if safe.probability is None else f"{safe.probability:.6g}",
-        "gap": f"{gap:.6g}",
+        "gap": f"{abs(gap):.6g}",
         "length": str(len(safe.features)),
         "large": "yes" if large else "",
     }
@@ -90,5 +104,5 @@ def _listed(explanation: Explanation) -> Listed:
         output=number(safe.output),
         gap=number(gap) if large else "",
         keys={f"data-{key}": value for key, value in keys.items() if value},
-        explanation=explanation,
+        full=full,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -97,7 +97,7 @@ def shown(explanation: Explanation, most: int = MOST) -> Shown:
         ledger=ledger_of(safe),
         notes=tuple(_notes(safe, len(named))),
         windows=_windows(explanation),
-        provenance={key: value_text(value) for key, value in safe.provenance.items()},
+        provenance=provenance_of(explanation),
     )
 
 
@@ -114,6 +114,11 @@ def picture_of(explanation: Explanation, scale: float) -> Picture:
 def ledger_of(explanation: Explanation) -> LedgerBars:
     """Return the waterfall of an explanation's ledger."""
     return bar_of(explanation.ledger, explanation.output, ledger_line(explanation), gap_note(explanation))
+
+
+def provenance_of(explanation: Explanation) -> dict[str, str]:
+    """Return the provenance of an explanation as text."""
+    return {key: value_text(value) for key, value in displayed(explanation.provenance).items()}
 
 
 def _ranked(explanation: Explanation) -> list[tuple[str, float]]:
@@ -137,12 +142,12 @@ def _classes(explanation: Explanation) -> tuple[str, Bars] | None:
     if not classes or (classes[0].probability is None and len(classes) == 1):
         return None
     if classes[0].probability is None:
-        return "Outputs", signed_bars([(each.label, each.output) for each in classes])
-    kinds = ("aim" if each.label == explanation.target else "" for each in classes)
-    bars = share_bars(
-        (each.label, each.probability or 0.0, kind) for each, kind in zip(classes, kinds, strict=True)
-    )
-    return _LISTS.get(head, "Classes, the most probable first"), bars
+        title, bars = "Outputs", signed_bars([(each.label, each.output) for each in classes])
+    else:
+        title = _LISTS.get(head, "Classes, the most probable first")
+        bars = share_bars([(each.label, each.probability or 0.0) for each in classes])
+    kinds = ["aim" if each.label == explanation.target else "" for each in classes]
+    return title, replace(bars, bars=[replace(bar, kind=kind) for bar, kind in zip(bars.bars, kinds, strict=True)])
 
 
 def _notes(explanation: Explanation, count: int) -> Iterator[str]:
@@ -164,7 +169,11 @@ def _windows(explanation: Explanation) -> Table | None:
         spans = [span for span in explanation.offsets[window.first : window.last] if span is not None]
         text = explanation.text[spans[0][0] : spans[-1][1]] if spans else ""
         start = printable(text[:_EXCERPT]) + ("…" if len(text) > _EXCERPT else "")
-        cells = [Cell(f"{window.first + 1:,} to {window.last:,}"), Cell(number(window.output)), Cell(start, kind="word")]
+        cells = [
+            Cell(f"{window.first + 1:,} to {window.last:,}"),
+            Cell(number(window.output)),
+            Cell(start, kind="word"),
+        ]
         rows.append(Row(str(i), cells))
     note = "The text is longer than the model takes: it was explained in windows, and the output is the mean of theirs."
     return Table(note, plain(["window", "tokens", "output", "begins with"]), rows)

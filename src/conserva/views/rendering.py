@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .colours import grounds, shades, tint, tint_kind
-from .wording import number
+from .wording import number, percent
 
 LOADER = PackageLoader("conserva.views", "templates")
 
@@ -48,7 +48,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    result.filters |= {"number": number, "shades": shades, "grounds": grounds, "tint": tint, "tint_kind": tint_kind}
+    result.filters |= {"number": number, "percent": percent, "shades": shades, "grounds": grounds}
+    result.filters |= {"tint": tint, "tint_kind": tint_kind}
     result.globals |= {"asset": asset, "script_hash": script_hash}
     result.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return result

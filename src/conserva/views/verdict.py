@@ -46,7 +46,8 @@ def _reasons(explanation: Explanation) -> str:
     scores = _named(explanation)
     largest = max((abs(score) for _, score in scores), default=0.0)
     order = sorted(scores, key=lambda each: -abs(each[1]))
-    named = [(name, score) for name, score in order if abs(score) > _SMALL * largest]
+    kept = dict(reversed([(name, score) for name, score in order if abs(score) > _SMALL * largest]))  # no name twice
+    named = list(reversed(kept.items()))
     above = [each for each in named if each[1] > 0][:_MENTIONED]
     below = [each for each in named if each[1] < 0][:_MENTIONED]
     if not is_signed(explanation):

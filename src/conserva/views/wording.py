@@ -73,3 +73,8 @@ def scale_line(scale: float) -> str:
 def is_signed(explanation: Explanation) -> bool:
     """Return whether scores are for or against the target; those of attention methods are only more or less."""
     return explanation.ledger is not None or any(score < 0 for score in explanation.scores)
+
+
+def percent(share: float) -> str:
+    """Return a share as a CSS percentage, to a tenth."""
+    return f"{round(100 * share, 1) + 0.0:g}%"

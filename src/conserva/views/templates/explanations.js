@@ -15,14 +15,19 @@ const build = row => {
   holder.innerHTML = source.textContent;
   source.replaceWith(holder);
 };
-list.addEventListener("toggle", event => { if (event.target.open && event.target.parentNode === list) build(event.target); }, true);
+list.addEventListener("toggle", event => {
+  if (event.target.open && event.target.parentNode === list) build(event.target);
+}, true);
 
 const sorted = () => {
   if (sort.value === order) return;
   order = sort.value;
   const [key, sign] = order.split(" ");
   const shown = key ? rows.slice().sort((a, b) => sign * (value(a, key) - value(b, key)) || 0) : rows;
-  list.append(...shown);
+  const place = list.nextSibling, parent = list.parentNode;
+  list.remove();  // moving the rows of a list that is not in the document is faster
+  list.replaceChildren(...shown);
+  parent.insertBefore(list, place);
 };
 
 const update = () => {
