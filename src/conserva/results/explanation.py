@@ -15,8 +15,8 @@ from .result import Result
 from .schema import Count, Share, uneven, unsummed
 
 _SENTENCE_END = re.compile(
-    r"""(?<!\b[A-Z])(?<!\b[DM]r)(?<!\bMs)(?<!\bMrs)[.!?…]+["'”’»)\]]*(?=\s+[^a-z\s]|\s*$)"""
-    r"|[。！？]+[」』”’]*"
+    r"""(?<!\b[A-Z])(?<!\b[DM]r)(?<!\bMs)(?<!\bMrs)[.!?…]+["'\u201d\u2019»)\]]*(?=\s+[^a-z\s]|\s*$)"""
+    r"|[\u3002\uff01\uff1f]+[」』\u201d\u2019]*"  # full stops of Chinese and Japanese
     r"|\n[^\S\n]*(?=\n)"
 )
 """The end of a sentence: a full stop that no small letter follows and no initial or title precedes, or a blank line."""
@@ -133,14 +133,15 @@ class Explanation(Result):
     def sentences(self) -> Explanation:
         """Return a copy in which the tokens of a sentence are one feature, with the sum of their scores.
 
-        Special features remain single features.
+        Features without offsets remain single features.
         """
         words = self.merged()
+        ends = [match.end() for match in _SENTENCE_END.finditer(self.text)]
         borders = list(itertools.accumulate(count for _, count in words.sections))
         groups: list[list[int]] = []
         last: tuple[int, int] | None = None
-        for i, sentence in enumerate(words._sentence_numbers()):
-            here = None if words.special[i] else (bisect.bisect_right(borders, i), sentence)
+        for i, span in enumerate(words.offsets):
+            here = None if span is None else (bisect.bisect_right(borders, i), bisect.bisect_right(ends, span[0]))
             if here is not None and here == last:
                 groups[-1].append(i)
             else:
@@ -148,21 +149,10 @@ class Explanation(Result):
             last = here
         whole = words._of(groups)
         spelled = (
-            " ".join(words.features[i].strip() for i in group) if span is None else self.text[span[0] : span[1]]
-            for group, span in zip(groups, whole.offsets, strict=True)
+            feature if span is None else self.text[span[0] : span[1]]
+            for feature, span in zip(whole.features, whole.offsets, strict=True)
         )
         return replace(whole, features=tuple(spelled))
-
-    def _sentence_numbers(self) -> Iterator[int]:
-        """Yield the number of the sentence that each feature begins in."""
-        ends = [match.end() for match in _SENTENCE_END.finditer(self.text)]
-        number = 0
-        for feature, span in zip(self.features, self.offsets, strict=True):
-            if span is not None:
-                number = bisect.bisect_right(ends, span[0])
-            yield number
-            if span is None and _SENTENCE_END.search(feature):
-                number += 1
 
     def visible(self) -> Explanation:
         """Return a copy without the special features."""

@@ -10,7 +10,7 @@ from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
-from .components import Cell, LedgerBars, Row, Table, plain
+from .components import LedgerBars, Row, Table, plain
 from .explanation_parts import Picture, Text, ledger_of, picture_of, shown, text_of
 from .rendering import render
 from .verdict import decision
