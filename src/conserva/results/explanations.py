@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import overload
 
 from ..errors import Error
+from .correlation import rank_correlations
 from .explanation import Explanation
 from .result import Result, Self
 from .schema import repeated
@@ -78,6 +79,8 @@ class Comparison(_Several):
 
     _schema = "conserva/comparison/1"
     _noun = "comparison"
+
+    correlations = rank_correlations
 
     @property
     def methods(self) -> tuple[str, ...]:

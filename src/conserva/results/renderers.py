@@ -54,8 +54,8 @@ RENDERERS: Mapping[str, Mapping[str, Renderer]] = {
     },
     "Comparison": {
         "terminal": Renderer("terminal:show_comparison"),
-        "page": Renderer("explanation_page:comparison_page"),
-        "notebook": Renderer("explanation_page:comparison_fragment"),
+        "page": Renderer("comparison_page:page"),
+        "notebook": Renderer("comparison_page:fragment"),
         "picture": Renderer("explanation_figure:draw"),
     },
     "Generation": {

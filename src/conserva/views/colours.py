@@ -97,3 +97,16 @@ def shades(score: float, scale: float) -> str:
 def grounds(score: float, scale: float) -> str:
     """Return CSS variables: background (l, d) of a score on light and on dark pages."""
     return f"--l:{hexadecimal(shade(score, scale, LIGHT))};--d:{hexadecimal(shade(score, scale, DARK))}"
+
+
+def tint(score: float, scale: float) -> str:
+    """Return the CSS variable of a score: how much of the full colour its background has, in percent."""
+    return f"--s:{100 * min(1.0, abs(score) / scale):.0f}%"
+
+
+def tint_kind(score: float, scale: float) -> str:
+    """Return the CSS classes of a score, each after a space: whether it is negative, and whether white text has the
+    higher contrast on light pages.
+    """
+    deep = ink(shade(score, scale)) == INK_ON_DARK
+    return f"{' against' if score < 0 else ''}{' deep' if deep else ''}"

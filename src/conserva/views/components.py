@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ..engine.ledger import ENTRIES
+from .colours import LEDGER_ON_PAGES
+from .ledger_steps import axis_of, ledger_steps
+from .wording import number
 
 if TYPE_CHECKING:
     from ..engine.ledger import Ledger
@@ -59,30 +61,98 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An entry of a ledger, and its share of the bar's width."""
+class Bar:
+    """A signed value as a bar on an axis, in shares of the axis' width."""
 
     name: str
     value: float
-    share: float
+    left: float
+    width: float
+    end: float
+    """Where the bar ends: at its left if the value is negative."""
+    text: str
+    """The value as it is shown."""
+    kind: str = ""
+    """The CSS classes of the row."""
+    colour: str = ""
+    """The CSS colour of the bar, unless its class has one."""
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A ledger as a bar of absolute values with a legend; without entries, only the text `line` is shown."""
+class Bars:
+    """Bars on one axis."""
+
+    bars: Sequence[Bar]
+    zero: float
+    """Where the axis has its zero, as a share of its width."""
+
+
+@dataclass(frozen=True)
+class LedgerBars:
+    """A ledger as a waterfall; without entries, only the text `line` is shown."""
 
     line: str
-    output: float
-    entries: Sequence[Entry]
+    bars: Bars | None
+    note: str
+    """What a large gap means; empty if the gap is small."""
 
 
-def bar_of(ledger: Ledger[float] | None, output: float, line: str) -> Bar:
-    """Return the bar of a ledger; `line` is its text alternative."""
+def bar_of(ledger: Ledger[float] | None, output: float, line: str, note: str = "") -> LedgerBars:
+    """Return the waterfall of a ledger; `line` is its text alternative."""
     if ledger is None:
-        return Bar(line, output, ())
-    values = {name: float(getattr(ledger, name)) for name in ENTRIES}
-    total = sum(map(abs, values.values())) or 1.0
-    return Bar(line, output, [Entry(name, value, abs(value) / total) for name, value in values.items()])
+        return LedgerBars(line, None, note)
+    steps = ledger_steps(ledger, output)
+    low, high = axis_of(steps)
+    width = high - low
+    return LedgerBars(
+        line,
+        Bars(
+            [
+                Bar(
+                    step.name,
+                    step.value,
+                    left=(min(step.start, step.end) - low) / width,
+                    width=abs(step.end - step.start) / width,
+                    end=(step.end - low) / width,
+                    text=number(step.value),
+                    kind="down" if step.value < 0 else "up" if step.value > 0 else "",
+                    colour=LEDGER_ON_PAGES.get(step.name, ""),
+                )
+                for step in steps
+            ],
+            -low / width,
+        ),
+        note,
+    )
+
+
+def signed_bars(named: Iterable[tuple[str, float]]) -> Bars:
+    """Return a bar for each name and score, from a zero that is in the middle if there are scores of both signs."""
+    named = list(named)
+    low = min((score for _, score in named), default=0.0)
+    high = max((score for _, score in named), default=0.0)
+    reach = max(abs(low), abs(high)) or 1.0
+    zero, width = (0.5, 2 * reach) if low < 0 < high else (1.0, reach) if low < 0 else (0.0, reach)
+    return Bars(
+        [
+            Bar(
+                name,
+                score,
+                left=zero + min(score, 0.0) / width,
+                width=abs(score) / width,
+                end=zero + score / width,
+                text=number(score),
+                kind="against" if score < 0 else "for" if score > 0 else "",
+            )
+            for name, score in named
+        ],
+        zero,
+    )
+
+
+def share_bars(named: Iterable[tuple[str, float]]) -> Bars:
+    """Return a bar for each name and share of the whole."""
+    return Bars([Bar(name, share, 0.0, share, share, f"{share:.1%}") for name, share in named], 0.0)
 
 
 def plain(texts: Iterable[str]) -> list[Cell]:

@@ -1,88 +1,108 @@
-"""Explanations as a self-contained HTML page."""
+"""Explanations as a self-contained HTML page: a few in full, many as a list that can be searched and sorted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
 
-from .._util.text import displayed
+from .._util.text import displayed, printable
 from ..results.explanation import Explanation
-from ..results.explanations import Comparison
-from .colours import scale_of
-from .components import bar_of
-from .picture_nodes import counted, node_noun, strongest, virtual_node
-from .pictures import svg
+from .explanation_parts import FEW, Shown, provenance_of, shown
 from .rendering import render_parts
-from .wording import caption, ledger_line, sink_line
+from .wording import caption, gap_note, number
+
+MOST_IN_FULL = 5
+"""With more explanations than this, a page is a list, in which each opens."""
+
+MOST_IN_NOTEBOOKS = 50
+"""The number of explanations that a notebook shows."""
 
 
-def page(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> str:
-    """Return an HTML page of explanations, and of methods that do not apply (`refused`, method -> reason).
+@dataclass(frozen=True)
+class Listed:
+    """An explanation in a list."""
 
-    Its content security policy forbids loading anything and running scripts.
+    text: str
+    target: str
+    probability: float | None
+    output: str
+    gap: str
+    """The ledger's gap if it is large."""
+    keys: dict[str, str]
+    """The data attributes by which a script sorts and filters."""
+    full: Shown
+
+
+def page(explanations: Iterable[Explanation]) -> str:
+    """Return an HTML page of explanations."""
+    return "".join(page_parts(explanations))
+
+
+def page_parts(explanations: Iterable[Explanation]) -> Iterator[str]:
+    """Yield the page in parts, consuming the explanations lazily: they need not fit in memory.
+
+    Its content security policy forbids loading anything, and running any script but that of the list.
     """
-    return "".join(page_parts(explanations, refused))
-
-
-def page_parts(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yield the page in parts, consuming the explanations lazily: they need not fit in memory."""
     rest = iter(explanations)
-    first = list(islice(rest, 1))
+    first = list(islice(rest, MOST_IN_FULL + 1))
     title = caption(displayed(first[0])) if first else "conserva"
-    yield from _parts("page.html", chain(first, rest), refused, title)
-
-
-def fragment(explanations: Iterable[Explanation], refused: Mapping[str, str] | None = None) -> str:
-    """Return explanations as an HTML fragment, for notebooks."""
-    return "".join(_parts("fragment.html", explanations, refused))
-
-
-def comparison_page(comparison: Comparison) -> str:
-    """Return an HTML page of a comparison."""
-    return page(comparison, comparison.refused)
-
-
-def comparison_fragment(comparison: Comparison) -> str:
-    """Return a comparison as an HTML fragment, for notebooks."""
-    return fragment(comparison, comparison.refused)
-
-
-def _parts(
-    layout: str, explanations: Iterable[Explanation], refused: Mapping[str, str] | None, title: str = ""
-) -> Iterator[str]:
-    shown = (_template_data(displayed(explanation)) for explanation in explanations)
-    return render_parts(
-        "explanations.html", layout=layout, title=title, explanations=shown, refused=displayed(refused or {})
+    if len(first) <= MOST_IN_FULL:
+        yield from render_parts("explanations.html", layout="page.html", title=title, explanations=map(shown, first))
+        return
+    title = f"Explanations of {printable(first[0].model)}"
+    yield from render_parts(
+        "explanation_list.html",
+        layout="page.html",
+        title=title,
+        rows=_rows(chain(first, rest), first[0]),
+        provenance=provenance_of(first[0]),
+        left_out=0,
     )
 
 
-def _template_data(explanation: Explanation) -> dict[str, Any]:
-    """Return the template's data of an explanation: its tokens or its picture."""
-    scale = scale_of([explanation])
-    shared = {
-        "caption": caption(explanation),
-        "scale": scale,
-        "bar": bar_of(explanation.ledger, explanation.output, ledger_line(explanation)),
-    }
-    if explanation.picture is None:
-        return {**shared, "svg": None, "inputs": list(_inputs(explanation)), "sink": sink_line(explanation)}
-    name = node_noun(explanation)
-    return {
-        **shared,
-        "text": explanation.text,
-        "svg": svg(explanation, scale, in_page=True),
-        "virtual": virtual_node(explanation),
-        "unit": f"{'an' if name[0] in 'aeiou' else 'a'} {name}",
-        "counted": counted(explanation),
-        "nodes": strongest(explanation),
-    }
+def fragment(explanations: Iterable[Explanation]) -> str:
+    """Return explanations as an HTML fragment, for notebooks."""
+    explanations = list(explanations)
+    if len(explanations) <= MOST_IN_FULL:
+        data = {"explanations": map(shown, explanations)}
+        return "".join(render_parts("explanations.html", layout="fragment.html", **data))
+    parts = render_parts(
+        "explanation_list.html",
+        layout="fragment.html",
+        rows=_rows(explanations[:MOST_IN_NOTEBOOKS], explanations[0]),
+        provenance=provenance_of(explanations[0]),
+        left_out=max(0, len(explanations) - MOST_IN_NOTEBOOKS),
+    )
+    return "".join(parts)
 
 
-def _inputs(explanation: Explanation) -> Iterator[tuple[str | None, list[tuple[str, float, bool]]]]:
-    """Yield the name and the tokens of each input; the name of a single input is None."""
-    tokens = list(zip(explanation.features, explanation.scores, explanation.special, strict=True))
-    first = 0
-    for name, count in explanation.sections or ((None, len(tokens)),):
-        yield name, tokens[first : first + count]
-        first += count
+def _rows(explanations: Iterable[Explanation], first: Explanation) -> Iterator[Listed]:
+    """Yield explanations as rows; a provenance that equals the first one's is shown below the list."""
+    for explanation in explanations:
+        full = shown(explanation, FEW)
+        same = explanation.provenance == first.provenance
+        yield _listed(explanation, replace(full, provenance={}) if same else full)
+
+
+def _listed(explanation: Explanation, full: Shown) -> Listed:
+    safe = displayed(explanation)
+    large = bool(gap_note(safe))
+    gap = 0.0 if safe.ledger is None else safe.ledger.gap
+    keys = {
+        "target": safe.target,
+        "output": f"{safe.output:.6g}",
+        "probability": "" if safe.probability is None else f"{safe.probability:.6g}",
+        "gap": f"{abs(gap):.6g}",
+        "length": str(len(safe.features)),
+        "large": "yes" if large else "",
+    }
+    return Listed(
+        text=printable(explanation.text.replace("\r\n", "\n"), keep="\n"),
+        target=safe.target,
+        probability=safe.probability,
+        output=number(safe.output),
+        gap=number(gap) if large else "",
+        keys={f"data-{key}": value for key, value in keys.items() if value},
+        full=full,
+    )

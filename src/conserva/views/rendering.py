@@ -7,6 +7,8 @@ No template uses `|safe`.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -14,8 +16,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .colours import LEDGER_ON_PAGES, grounds, shades
-from .wording import number
+from .colours import grounds, shades, tint, tint_kind
+from .wording import number, percent
 
 LOADER = PackageLoader("conserva.views", "templates")
 
@@ -46,8 +48,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    result.filters |= {"number": number, "shades": shades, "grounds": grounds}
-    result.globals |= {"asset": asset, "LEDGER": LEDGER_ON_PAGES}
+    result.filters |= {"number": number, "percent": percent, "shades": shades, "grounds": grounds}
+    result.filters |= {"tint": tint, "tint_kind": tint_kind}
+    result.globals |= {"asset": asset, "script_hash": script_hash}
     result.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return result
 
@@ -57,3 +60,9 @@ def asset(name: str) -> Markup:
     """Return a style sheet or script of the package, exempt from escaping."""
     text, _, _ = LOADER.get_source(environment(), name)
     return Markup(text)
+
+
+@cache
+def script_hash(name: str) -> str:
+    """Return the hash of a script of the package, which allows it in a content security policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()}"

@@ -127,3 +127,8 @@ def scales_note(explained: Sequence[Explanation]) -> str:
     if len(signless) < len(explained):
         note += ": red for, blue against the target"
     return f"{note}; without a sign: {', '.join(signless)}" if signless else note
+
+
+def percent(share: float) -> str:
+    """Return a share as a CSS percentage, to a tenth."""
+    return f"{round(100 * share, 1) + 0.0:g}%"

@@ -1,0 +1,77 @@
+"""The verdict of an explanation in one sentence: what the model decided, how sure it is, and why."""
+
+from __future__ import annotations
+
+from .._util.text import displayed, printable
+from ..results.explanation import Explanation
+from .picture_nodes import strongest
+from .text_levels import spelled
+from .wording import has_signs, number
+
+_LONGEST = 40
+_MENTIONED = 2
+"""The number of features named on each side."""
+
+_SMALL = 0.05
+"""Features below this share of the largest score are not named."""
+
+
+def verdict(explanation: Explanation) -> str:
+    """Return what the model decided, how sure it is, and which features speak most for and against it."""
+    reasons = _reasons(explanation)
+    return f"{decision(explanation)}: {reasons}." if reasons else f"{decision(explanation)}."
+
+
+def decision(explanation: Explanation) -> str:
+    """Return what the model decided and how sure it is."""
+    shown = displayed(explanation)
+    target, classes = shown.target.strip() or shown.target, shown.classes
+    sure = None if shown.probability is None else f"a probability of {shown.probability:.1%}"
+    if not classes or classes[0].probability is None or shown.provenance.get("head") in ("multi_label", "binary"):
+        if sure is not None:
+            return f"The model gives {target} {sure}"
+        return "The output is " + number(shown.output) if target == "output" else _output(target, shown.output)
+    best = classes[0]
+    if shown.target == best.label:
+        return f"The model predicts {target} with {sure}"
+    explained = f"explained is {target}, with {sure or f'the output {number(shown.output)}'}"
+    return f"The model predicts {best.label.strip() or best.label} ({best.probability:.1%}); {explained}"
+
+
+def _output(target: str, output: float) -> str:
+    return f"The output for {target} is {number(output)}"
+
+
+def _reasons(explanation: Explanation) -> str:
+    scores = _named(explanation)
+    largest = max((abs(score) for _, score in scores), default=0.0)
+    order = sorted(scores, key=lambda each: -abs(each[1]))
+    kept = dict(reversed([(name, score) for name, score in order if abs(score) > _SMALL * largest]))  # no name twice
+    named = list(reversed(kept.items()))
+    above = [each for each in named if each[1] > 0][:_MENTIONED]
+    below = [each for each in named if each[1] < 0][:_MENTIONED]
+    if not has_signs(explanation):
+        return f"{_listed(above)} {_plural(above, 'has the highest score', 'have the highest scores')}" if above else ""
+    for_it = f"{_listed(above)} {_plural(above, 'counts', 'count')} most for it" if above else ""
+    verb = "" if above else _plural(below, " counts", " count")
+    return ", ".join(filter(None, (for_it, f"{_listed(below)}{verb} most against it" if below else "")))
+
+
+def _plural(named: list[tuple[str, float]], one: str, several: str) -> str:
+    return one if len(named) == 1 else several
+
+
+def _named(explanation: Explanation) -> list[tuple[str, float]]:
+    """Return name and score of each word or node."""
+    if explanation.picture is not None:
+        return strongest(displayed(explanation))
+    words = explanation.merged().visible()
+    return [(f"“{_cut(name)}”", score) for name, score in zip(spelled(words), words.scores, strict=True)]
+
+
+def _listed(named: list[tuple[str, float]]) -> str:
+    return " and ".join(f"{name} ({number(score)})" for name, score in named)
+
+
+def _cut(name: str) -> str:
+    return printable(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…")

@@ -1,0 +1,210 @@
+"""A page of many explanations: a list that is written lazily, and searched, sorted and filtered in the browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conserva import Explanations
+from conserva.engine.ledger import Ledger
+from conserva.results.explanation import Explanation
+from conserva.views.explanation_page import MOST_IN_FULL, MOST_IN_NOTEBOOKS, fragment, page, page_parts
+from made_up_explanations import BROWSER, explanation, in_browser
+
+HOSTILE = "</noscript><script>document.title='owned'</script><img src=x onerror=alert(1)> &lt;b&gt; \u202e"
+TEXTS = ["A good film", "a bad film", "so GOOD", "nothing", "a bad, bad end", HOSTILE, "line\nline \udc80"]
+
+
+def made(i: int, text: str) -> Explanation:
+    gap = 5.0 if i % 3 == 0 else 0.0
+    return explanation(
+        text.split(),
+        text=text,
+        target="positive" if i % 2 == 0 else "<negative>",
+        output=i - 2.5,
+        probability=round((i * 5 % 7) / 7, 3),
+        ledger=Ledger.of(i - 2.5, i - 2.5 - gap, 0.0, 0.0),
+        provenance={"seed": "same"},
+    )
+
+
+MANY = [made(i, text) for i, text in enumerate(TEXTS)]
+
+
+# The page as it is written
+
+
+def test_a_few_are_shown_in_full_and_many_as_a_list() -> None:
+    few, many = page(MANY[:MOST_IN_FULL]), page(MANY[: MOST_IN_FULL + 1])
+    assert few.count("<section>") == MOST_IN_FULL
+    assert "<script" not in few
+    assert "script-src" not in few
+    assert many.count('<details class="text"') == many.count("<noscript>") == MOST_IN_FULL + 1
+    assert many.count("<script>") == 1
+    assert not re.search(r"https?://", many)
+
+
+def test_every_row_has_its_text_and_its_whole_explanation() -> None:
+    rows = re.findall(r'<details class="text".*?</details>(?=<details class="text"|</div>)', page(MANY), re.DOTALL)
+    assert len(rows) == len(MANY)
+    for row, one in zip(rows, MANY, strict=True):
+        excerpt = re.search(r'class="excerpt" dir="auto">(.*?)</span>', row, re.DOTALL)
+        assert excerpt
+        expected = one.text.replace("\u202e", "\\u202e").replace("\udc80", "\\udc80")
+        assert unescape(excerpt[1]) == expected
+        assert len(re.findall(r'<span class="token', row)) == len(one.features)
+        assert f"{one.probability:.1%}" in row
+        assert row.count("</noscript>") == 1  # no text can end it
+
+
+def test_a_large_gap_is_marked_and_a_small_one_is_not() -> None:
+    found = page(MANY)
+    assert found.count('<span class="warn">gap +5.000</span>') == 3
+    assert found.count('data-large="yes"') == 3
+    assert page([replace(one, ledger=None, probability=None) for one in MANY]).count("data-gap") == len(MANY)
+
+
+def test_a_provenance_that_all_share_is_shown_once() -> None:
+    assert page(MANY).count("<dd>same</dd>") == 1
+    other = [*MANY, replace(MANY[0], provenance={"seed": "other"})]
+    assert (page(other).count("<dd>same</dd>"), page(other).count("<dd>other</dd>")) == (1, 1)
+
+
+def test_explanations_are_read_as_they_are_written() -> None:
+    read = 0
+
+    def stream() -> Iterator[Explanation]:
+        nonlocal read
+        for _ in range(200):
+            read += 1
+            yield MANY[read % len(MANY)]
+
+    parts = page_parts(stream())
+    written = ""
+    while written.count('<details class="text"') < 20:
+        written += next(parts)
+    assert read <= 20 + MOST_IN_FULL + 1
+    assert (written + "".join(parts)).count('<details class="text"') == 200
+
+
+def test_no_explanations_make_a_page() -> None:
+    assert "<!doctype html>" in page([])
+    assert "<section>" not in page([])
+    assert fragment([])
+
+
+def test_a_notebook_shows_the_first_of_a_long_list() -> None:
+    found = Explanations(tuple(MANY[i % len(MANY)] for i in range(MOST_IN_NOTEBOOKS + 1200)))._repr_html_()
+    assert found.count('<details class="text"') == MOST_IN_NOTEBOOKS
+    assert "1,200 more are not shown here" in found
+    assert "<noscript" not in found  # notebooks run scripts, but not those of results
+    assert "<script" not in found
+    assert "not shown here" not in fragment(MANY)
+
+
+# In a browser
+
+DRIVER = """<script>
+const shown = () => Array.from(document.querySelectorAll(".rows > :not([hidden])"), row => row.dataset.i);
+const rows = Array.from(document.querySelectorAll(".rows > *"));
+rows.forEach((row, i) => { row.dataset.i = i; });
+const find = id => document.getElementById(id);
+const wait = time => new Promise(done => setTimeout(done, time));
+const act = {
+  search: text => { find("search").value = text; find("search").dispatchEvent(new Event("input")); },
+  sort: value => { find("sort").value = value; find("sort").dispatchEvent(new Event("change")); },
+  target: value => { find("target").value = value; find("target").dispatchEvent(new Event("change")); },
+  large: () => find("large").click(),
+  open: i => { rows[i].open = true; },
+};
+(async () => {
+  const out = [];
+  for (const [name, value] of JSON.parse(document.getElementById("steps").textContent)) {
+    act[name](value);
+    await wait(200);
+    out.push([shown(), find("count").textContent, document.querySelectorAll(".rows .token").length]);
+  }
+  const options = Array.from(find("target").options, one => one.textContent);
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = JSON.stringify({out, options, title: document.title, hidden: find("gaps").hidden,
+    tokens: Array.from(document.querySelectorAll(".rows .token"), one => one.textContent)});
+  document.body.append(result);
+})();
+</script>"""
+
+
+def driven(folder: Path, ones: list[Explanation], steps: list[Any]) -> Any:
+    """Return what the list shows after each step, in a real browser."""
+    text = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page(ones), flags=re.DOTALL)
+    data = f'<script type="application/json" id="steps">{json.dumps(steps)}</script>'
+    path = folder / "page.html"
+    path.write_text(text.replace("</body>", f"{data}{DRIVER}</body>"), encoding="utf-8")
+    dom = in_browser(path, "--dump-dom", "--virtual-time-budget=20000")
+    found = re.search('<pre id="result">(.*?)</pre>', dom, re.DOTALL)
+    assert found, dom[-2000:]
+    return json.loads(unescape(found[1]))
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_in_a_browser_the_list_is_searched_sorted_and_filtered(tmp_path: Path) -> None:
+    steps: list[tuple[list[Any], list[int]]] = [
+        (["search", "good"], [0, 2]),
+        (["search", " BAD "], [1, 4]),
+        (["search", "<img src=x"], [5]),
+        (["search", "no such text"], []),
+        (["search", ""], [0, 1, 2, 3, 4, 5, 6]),
+        (["target", "<negative>"], [1, 3, 5]),
+        (["search", "bad"], [1]),
+        (["search", ""], [1, 3, 5]),
+        (["target", ""], [0, 1, 2, 3, 4, 5, 6]),
+        (["large", None], [0, 3, 6]),
+        (["sort", "output -1"], [6, 3, 0]),
+        (["large", None], [6, 5, 4, 3, 2, 1, 0]),
+        (["sort", "probability -1"], [4, 1, 5, 2, 6, 3, 0]),
+        (["sort", "probability 1"], [0, 3, 6, 2, 5, 1, 4]),
+        (["sort", "gap -1"], [0, 3, 6, 1, 2, 4, 5]),
+        (["sort", "length 1"], [3, 2, 0, 1, 6, 4, 5]),
+        (["sort", ""], [0, 1, 2, 3, 4, 5, 6]),
+        (["open", 5], [0, 1, 2, 3, 4, 5, 6]),
+    ]
+    found = driven(tmp_path, MANY, [step for step, _ in steps])
+    for (step, expected), (shown, count, tokens) in zip(steps, found["out"], strict=True):
+        assert [int(i) for i in shown] == expected, step
+        assert count == ("7 texts" if len(expected) == 7 else f"{len(expected)} of 7 texts"), step
+        assert tokens == (len(MANY[5].features) if step[0] == "open" else 0)  # built when a row is opened
+    assert found["tokens"] == [name.replace("\u202e", "\\u202e") for name in MANY[5].features]
+    assert found["options"] == ["all", "positive (4)", "<negative> (3)"]
+    assert found["title"] == "Explanations of sentiment"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_in_a_browser_the_policy_allows_the_script_of_the_list(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page(MANY), encoding="utf-8")
+    assert 'role="status">7 texts</p>' in in_browser(path, "--dump-dom")
+    path.write_text(page(MANY).replace('"use strict"', '"use strict" '), encoding="utf-8")  # another script
+    assert 'role="status"></p>' in in_browser(path, "--dump-dom")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_without_scripts_every_row_opens(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.html"
+    inner.write_text(page(MANY), encoding="utf-8")
+    # A frame without permission for scripts cannot be read from outside: its content is printed.
+    path = tmp_path / "page.html"
+    path.write_text('<iframe src="inner.html" sandbox style="width:900px;height:3000px"></iframe>', encoding="utf-8")
+    shots = []
+    for content in (page(MANY), re.sub("<noscript>.*?</noscript>", "", page(MANY), flags=re.DOTALL)):
+        inner.write_text(content.replace("<details ", "<details open "), encoding="utf-8")
+        shot = tmp_path / f"{len(shots)}.png"
+        in_browser(path, f"--screenshot={shot}", "--window-size=1000,3000")
+        shots.append(shot.stat().st_size)
+    assert shots[0] > 2 * shots[1]
