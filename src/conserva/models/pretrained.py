@@ -82,6 +82,8 @@ def config_of(source: str, options: Mapping[str, Any]) -> Any:
     check_settings(settings, gguf.get("gguf_file", "config.json"))
     if not options.get("trust_remote_code"):
         _refuse_kernels(settings)
+    if gguf:
+        return AutoConfig.for_model(**settings)  # `from_pretrained` would parse the file again
     return AutoConfig.from_pretrained(source, **options)
 
 
@@ -117,6 +119,7 @@ def model_of(
     arguments = {**options, **loading}
     if "gguf_file" in options:
         counts = _gguf(Path(source, options["gguf_file"]))
+        arguments["config"] = config
     else:
         counts = _safetensors(source, config)
         arguments["use_safetensors"] = True
