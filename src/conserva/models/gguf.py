@@ -10,10 +10,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -94,20 +96,26 @@ def _save(network: Any, tokenizer: Any, folder: Path) -> None:
 def _parsed_once(path: Path, progress: Progress | None) -> Iterator[None]:
     """Let transformers use one reader of a GGUF file for all of its calls in the block, and report their progress.
 
-    transformers has no argument for a reader, so the names by which it finds the reader and its progress bar are
-    replaced in the block. Readers of other files are created as usual.
+    transformers has no arguments for these, so the names by which it finds them are replaced in the block. Readers of
+    other files are created as usual.
     """
     import gguf
     from transformers import modeling_gguf_pytorch_utils
 
+    create, name_map = gguf.GGUFReader, gguf.get_tensor_name_map
     readers: list[Any] = []
-    create = gguf.GGUFReader
+
+    class Reader(gguf.GGUFReader):
+        def _build_fields(self, *args: Any) -> int:
+            # Indexing a memmap takes several times as long as indexing an array.
+            self.data = self.data.view(np.ndarray)  # type: ignore[assignment]
+            return super()._build_fields(*args)
 
     def reader(file: Any, *args: Any, **options: Any) -> Any:
         if not os.path.samefile(file, path):
             return create(file, *args, **options)
         if not readers:
-            readers.append(create(file, *args, **options))
+            readers.append(Reader(file, *args, **options))
         return readers[0]
 
     def reported(tensors: Sequence[Any], **options: Any) -> Iterator[Any]:
@@ -118,7 +126,11 @@ def _parsed_once(path: Path, progress: Progress | None) -> Iterator[None]:
         if progress is not None:
             progress(len(tensors), len(tensors))
 
-    with _replaced(gguf, "GGUFReader", reader), _replaced(modeling_gguf_pytorch_utils, "tqdm", reported):
+    with (
+        _replaced(gguf, "GGUFReader", reader),
+        _replaced(gguf, "get_tensor_name_map", cache(name_map)),  # otherwise built again for every module
+        _replaced(modeling_gguf_pytorch_utils, "tqdm", reported),
+    ):
         yield
 
 

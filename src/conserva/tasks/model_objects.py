@@ -42,8 +42,8 @@ def task_of(model: Any, tokenizer: Any, labels: Sequence[str] | None, head: str 
     Objects are recognised by the names of their classes, so that no other library is imported.
     """
     bases = {(base.__module__.partition(".")[0], base.__name__) for base in type(model).__mro__}
-    shown = f"model is a {type(model).__name__}"
-    if ("transformers", "PreTrainedModel") in bases or ("conserva", "PreTrainedModel") in bases:
+    shown = f"model is of type {type(model).__name__}"
+    if ("transformers", "PreTrainedModel") in bases:
         return _of_model(model, tokenizer, labels, head)
     if tokenizer is not None:
         raise Error(f"tokenizer is for a transformers model, but {shown}: leave it out. {TAKES}.")
@@ -97,8 +97,8 @@ def _of_model(model: Any, processor: Any, labels: Sequence[str] | None, head: st
     refuse_head(task_class, head, f"the model, a {name},")
     if processor is None and task_class.needs_processor:
         raise Error(
-            f"model is a {name}, a {kind.noun}, without a tokenizer: give it with the tokenizer, image processor or "
-            "processor that belongs to it, as conserva.load(model, tokenizer=tokenizer)."
+            f"model is of type {name} ({kind.noun}) without a tokenizer: give it with the tokenizer, image processor "
+            "or processor that belongs to it, as conserva.load(model, tokenizer=tokenizer)."
         )
     how: dict[str, Any] = {"head": head} if kind.classifies else {}
     if task_class is Image:

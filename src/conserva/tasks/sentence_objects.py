@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ class EmbeddingLayer(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.module = _in_evaluation_mode(module)
         self.training = False
 
     def forward(self, embedding: Tensor) -> Tensor:
@@ -58,6 +59,7 @@ def cross_encoder(model: Any, head: str | None) -> Text:
             f"supported, without {', '.join(more)}."
         )
     network = _network(model, model.model)
+    _check_tokens(model, ("a", "a"))
     return Text(network, model.tokenizer, head=_head_of(model, network) if head is None else head)
 
 
@@ -101,9 +103,11 @@ def sentence_encoder(model: Any, head: str | None) -> Similarity:
     layers: list[nn.Module] = [EmbeddingLayer(module) for module in modules[2:]]
     if model.truncate_dim is not None:
         layers.append(Truncation(model.truncate_dim))
+    network = _network(model, modules[0].auto_model)
+    _check_tokens(model, "a")
     pooling = getattr(modules[1], "pooling_mode", None) or modules[1].get_pooling_mode_str()
     return Similarity(
-        _network(model, modules[0].auto_model),
+        network,
         model.tokenizer,
         pooling=known_pooling(
             [pooling] if isinstance(pooling, str) else list(pooling), "model is a SentenceTransformer that"
@@ -113,6 +117,17 @@ def sentence_encoder(model: Any, head: str | None) -> Similarity:
     )
 
 
+def _in_evaluation_mode(module: nn.Module) -> nn.Module:
+    """Return a module with the same weights in evaluation mode, which `encode` would set.
+
+    The layers of a sentence encoder that was just loaded are in training mode, in contrast to its transformers model.
+    """
+    twin = copy(module)
+    twin._modules = {name: child and _in_evaluation_mode(child) for name, child in module._modules.items()}
+    twin.training = False
+    return twin
+
+
 def _refuse_prompt(model: Any) -> None:
     """Raise an `Error` if a model puts a prompt before every text."""
     name = getattr(model, "default_prompt_name", None)
@@ -120,6 +135,17 @@ def _refuse_prompt(model: Any) -> None:
         raise Error(
             f"model is a {type(model).__name__} that puts the prompt {prompt!r:.60} before every text, which is not "
             "supported: set model.default_prompt_name = None, and write the prompt in the texts."
+        )
+
+
+def _check_tokens(model: Any, example: str | tuple[str, str]) -> None:
+    """Raise an `Error` if a model does more to texts than its tokenizer does, such as rendering a chat template."""
+    expected = model.tokenizer(*([example] if isinstance(example, str) else example))["input_ids"]
+    read = getattr(model, "preprocess", None)
+    if read is not None and read([example])["input_ids"][0].tolist() != expected:
+        raise Error(
+            f"model is a {type(model).__name__} whose tokens are not those of its tokenizer, for example as it "
+            "renders texts by a chat template: this is not supported."
         )
 
 
