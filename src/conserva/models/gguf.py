@@ -80,6 +80,8 @@ def _parts(source: str, dtype: torch.dtype, **gguf: str) -> tuple[Any, Any]:
     network.hf_quantizer = None
     if hasattr(network.config, "quantization_config"):
         del network.config.quantization_config
+    for weight in network.parameters():  # from the file or from the cache, they are aligned in memory in the same way,
+        weight.data = weight.data.clone()  # on which the rounding errors of matrix products depend
     return network, part_of("AutoTokenizer", source, options)
 
 

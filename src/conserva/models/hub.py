@@ -59,25 +59,31 @@ def hub_source(name: str, given: str) -> str:
 
 def unreachable(endpoint: str) -> str | None:
     """Return why no connection to a URL, or to the proxy for it, can be made; None if one can."""
-    url = urlsplit(endpoint)
-    proxies = {} if proxy_bypass(url.hostname or "") else getproxies()
-    if proxy := proxies.get(url.scheme) or proxies.get("all"):
-        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     found: list[str | None] = []
 
     def connect() -> None:
         try:
-            address = (url.hostname or "", url.port or _PORTS.get(url.scheme, 443))
-            socket.create_connection(address, timeout=CONNECTION_SECONDS).close()
+            socket.create_connection(_address(endpoint), timeout=CONNECTION_SECONDS).close()
         except (OSError, ValueError) as error:
-            found.append(f"no connection to {url.hostname}: {reason(error)}")
+            found.append(f"no connection to {endpoint}: {reason(error)}")
         else:
             found.append(None)
 
     thread = Thread(target=connect, daemon=True)  # looking up a host name has no timeout of its own
     thread.start()
     thread.join(CONNECTION_SECONDS)
-    return found[0] if found else f"no answer from {url.hostname} within {CONNECTION_SECONDS} s"
+    return found[0] if found else f"no answer from {endpoint} within {CONNECTION_SECONDS} s"
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Return host and port of a URL, or of the proxy for it."""
+    url = urlsplit(endpoint)
+    proxies = {} if proxy_bypass(url.hostname or "") else getproxies()
+    if proxy := proxies.get(url.scheme) or proxies.get("all"):
+        url = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if not url.hostname:
+        raise ValueError("it is not a URL")
+    return url.hostname, url.port or _PORTS.get(url.scheme, 443)
 
 
 def did_you_mean(name: str) -> str:

@@ -22,7 +22,7 @@ from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading, at_positions
 from .task import Encoded, Task
-from .text import Text
+from .text import SETTINGS_FILE, Text
 from .user_inputs import labelled_inputs
 
 if TYPE_CHECKING:
@@ -128,9 +128,6 @@ class TextSimilarity(Reading):
 
 MODULES_FILE = "modules.json"
 """The file that lists the modules of a sentence encoder."""
-
-SETTINGS_FILE = "config_sentence_transformers.json"
-"""The file with the measure of similarity of a sentence encoder."""
 
 _FOLDER = re.compile(r"(\w[\w.-]*)?")
 
