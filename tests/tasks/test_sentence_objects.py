@@ -12,36 +12,17 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
-from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, StaticEmbedding
 from torch import nn
 
 import conserva
 import tiny_heads
 from conserva.models.quiet import quiet_loading
 from objects import bert, classifier, closes, is_unchanged, snapshot
+from sentence_models import cross_encoder, saved, sentence_encoder
 
 PAIR = ("an unwatchably long film by eastwood.", "it is far too long")
 EXACT = {"rel": 1e-4, "abs": 1e-5}
-
-
-def saved(folder: Path, model: Any) -> str:
-    with quiet_loading():
-        model.save_pretrained(folder)
-    tiny_heads.tokenizer().save_pretrained(folder)
-    return str(folder)
-
-
-def cross(folder: Path, labels: int = 1, problem_type: str | None = None, **options: Any) -> Any:
-    model = classifier(num_labels=labels, problem_type=problem_type)
-    with quiet_loading():
-        return CrossEncoder(saved(folder, model), device="cpu", **options)
-
-
-def encoder(folder: Path, *modules: nn.Module, pooling: Any = "mean", **options: Any) -> Any:
-    with quiet_loading():
-        first = Transformer(saved(folder, bert("AutoModel")))
-        modules = (first, Pooling(first.get_embedding_dimension(), pooling_mode=pooling), *modules)
-        return SentenceTransformer(modules=list(modules), device="cpu", **options)
 
 
 def loaded(model: Any, **options: Any) -> conserva.Task:
@@ -63,7 +44,7 @@ def explained(task: conserva.Task, given: Any, target: Any = None) -> conserva.E
 
 @pytest.mark.parametrize("labels", [1, 3])
 def test_a_cross_encoder_is_explained_before_its_activation(tmp_path: Path, labels: int) -> None:
-    model = cross(tmp_path, labels)
+    model = cross_encoder(tmp_path, labels)
     task = loaded(model)
     assert (type(task), task.network) == (conserva.Text, model.model)
     one = explained(task, PAIR)
@@ -93,7 +74,7 @@ def test_a_cross_encoder_is_explained_before_its_activation(tmp_path: Path, labe
 def test_the_activation_decides_the_head(
     tmp_path: Path, labels: int, problem_type: str | None, activation: Any, head: str
 ) -> None:
-    model = cross(tmp_path, labels, problem_type, activation_fn=activation)
+    model = cross_encoder(tmp_path, labels, problem_type, activation_fn=activation)
     task = loaded(model)
     assert task.head.name == head
     one = explained(task, PAIR, 0)
@@ -105,16 +86,16 @@ def test_the_activation_decides_the_head(
 
 
 def test_an_unknown_activation_needs_a_head(tmp_path: Path) -> None:
-    model = cross(tmp_path, activation_fn=nn.Tanh())
+    model = cross_encoder(tmp_path, activation_fn=nn.Tanh())
     with pytest.raises(conserva.Error, match="a CrossEncoder with the activation Tanh, which is neither Sigmoid"):
         conserva.load(model)
     assert loaded(model, head="regression").head.name == "regression"
     with pytest.raises(conserva.Error, match="with the activation <lambda>"):
-        conserva.load(cross(tmp_path, activation_fn=lambda logits: logits))
+        conserva.load(cross_encoder(tmp_path, activation_fn=lambda logits: logits))
 
 
 def test_a_saved_cross_encoder_is_the_same_task_as_in_memory(tmp_path: Path) -> None:
-    model = cross(tmp_path / "a", activation_fn=nn.Sigmoid())
+    model = cross_encoder(tmp_path / "a", activation_fn=nn.Sigmoid())
     with quiet_loading():
         model.save_pretrained(str(tmp_path / "b"))
     one, other = (explained(conserva.load(given), PAIR) for given in (model, tmp_path / "b"))
@@ -122,7 +103,7 @@ def test_a_saved_cross_encoder_is_the_same_task_as_in_memory(tmp_path: Path) -> 
 
 
 def test_several_pairs_with_a_limit_of_tokens(tmp_path: Path) -> None:
-    task = loaded(cross(tmp_path, max_length=12))
+    task = loaded(cross_encoder(tmp_path, max_length=12))
     assert task.longest == 12
     with pytest.raises(conserva.Error, match="the model takes 12"):
         conserva.explain(task, ("good " * 20, "bad"))
@@ -132,10 +113,10 @@ def test_several_pairs_with_a_limit_of_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"prompts": {"query": "query: "}, "default_prompt_name": "query"}])
 def test_prompts_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
-    for make in (cross, encoder):
+    for make in (cross_encoder, sentence_encoder):
         with pytest.raises(conserva.Error, match="puts the prompt 'query: ' before every text"):
             conserva.load(make(tmp_path, **options))
-    model = encoder(tmp_path, prompts={"query": "query: "})
+    model = sentence_encoder(tmp_path, prompts={"query": "query: "})
     assert explained(loaded(model), PAIR).output  # no default
 
 
@@ -148,7 +129,7 @@ def test_other_modules_of_cross_encoders_are_refused(tmp_path: Path) -> None:
 
 
 def test_models_in_training_mode_are_refused(tmp_path: Path) -> None:
-    for make in (cross, encoder):
+    for make in (cross_encoder, sentence_encoder):
         model = make(tmp_path).train()
         before = snapshot(model)
         with pytest.raises(conserva.Error, match=r"call model\.eval\(\) first"):
@@ -175,7 +156,7 @@ def test_a_sentence_encoder_is_explained_by_its_similarity(
     tmp_path: Path, pooling: str, score: str, layers: Any
 ) -> None:
     torch.manual_seed(1)
-    model = encoder(tmp_path, *(make() for make in layers), pooling=pooling, similarity_fn_name=score)
+    model = sentence_encoder(tmp_path, *(make() for make in layers), pooling=pooling, similarity_fn_name=score)
     task = loaded(model)
     one = explained(task, PAIR)
     assert one.target == {"cosine": "cosine similarity", "dot": "dot product"}[score]
@@ -186,17 +167,17 @@ def test_a_sentence_encoder_is_explained_by_its_similarity(
 
 
 def test_embeddings_are_truncated_as_the_model_does(tmp_path: Path) -> None:
-    model = encoder(tmp_path, Normalize(), truncate_dim=5, similarity_fn_name="dot")
+    model = sentence_encoder(tmp_path, Normalize(), truncate_dim=5, similarity_fn_name="dot")
     task = loaded(model)
     one = explained(task, PAIR)
     assert one.output == pytest.approx(float(model.similarity(*model.encode(list(PAIR))[:, None])), **EXACT)
-    whole = conserva.load(encoder(tmp_path, Normalize(), similarity_fn_name="dot"))
+    whole = conserva.load(sentence_encoder(tmp_path, Normalize(), similarity_fn_name="dot"))
     assert abs(explained(whole, PAIR).output - one.output) > 0.01
 
 
 def test_layers_share_their_weights_with_the_model_and_count_for_its_identity(tmp_path: Path) -> None:
     dense = Dense(32, 8)
-    task = conserva.load(encoder(tmp_path, dense))
+    task = conserva.load(sentence_encoder(tmp_path, dense))
     before, options = conserva.explain(task, PAIR).output, task.options
     with torch.no_grad():
         dense.linear.weight += torch.randn_like(dense.linear.weight)
@@ -208,16 +189,19 @@ def test_layers_share_their_weights_with_the_model_and_count_for_its_identity(tm
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda folder: encoder(folder, pooling="max"), "uses the pooling max: only one of mean, cls, lasttoken"),
-        (lambda folder: encoder(folder, pooling=("mean", "cls")), "uses the pooling mean, cls"),
-        (lambda folder: encoder(folder, pooling="weightedmean"), "uses the pooling weightedmean"),
         (
-            lambda folder: encoder(folder, similarity_fn_name="euclidean"),
+            lambda folder: sentence_encoder(folder, pooling="max"),
+            "the pooling max: only one of mean, cls, lasttoken",
+        ),
+        (lambda folder: sentence_encoder(folder, pooling=("mean", "cls")), "uses the pooling mean, cls"),
+        (lambda folder: sentence_encoder(folder, pooling="weightedmean"), "uses the pooling weightedmean"),
+        (
+            lambda folder: sentence_encoder(folder, similarity_fn_name="euclidean"),
             "similarity 'euclidean': supported are cosine",
         ),
-        (lambda folder: encoder(folder, nn.Identity()), "modules Transformer, Pooling, Identity"),
+        (lambda folder: sentence_encoder(folder, nn.Identity()), "modules Transformer, Pooling, Identity"),
         (
-            lambda folder: encoder(folder, Dense(32, 32, module_input_name="token_embeddings")),
+            lambda folder: sentence_encoder(folder, Dense(32, 32, module_input_name="token_embeddings")),
             "whose Dense does not map its embedding to an embedding",
         ),
         (
@@ -242,14 +226,14 @@ def test_sparse_encoders_are_refused(tmp_path: Path) -> None:
 
 
 def test_other_tokens_than_the_tokenizers_are_refused(tmp_path: Path) -> None:
-    model = encoder(tmp_path)
+    model = sentence_encoder(tmp_path)
     model[0].preprocess = lambda texts, **options: tiny_heads.tokenizer()(["chat: " + texts[0]], return_tensors="pt")
     with pytest.raises(conserva.Error, match="whose tokens are not those of its tokenizer"):
         conserva.load(model)
 
 
 def test_other_backends_are_refused(tmp_path: Path) -> None:
-    model = encoder(tmp_path)
+    model = sentence_encoder(tmp_path)
     del model[0].model
     object.__setattr__(model[0], "model", "a session of another library")
     model.backend = "onnx"
@@ -268,7 +252,7 @@ def test_other_backends_are_refused(tmp_path: Path) -> None:
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(conserva.Error, match=says):
-        conserva.load(encoder(tmp_path), **options)
+        conserva.load(sentence_encoder(tmp_path), **options)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +261,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, 
 def test_a_saved_sentence_encoder_is_the_same_task_as_in_memory(
     tmp_path: Path, pooling: str, score: str, layers: int
 ) -> None:
-    model = encoder(tmp_path / "a", *[Normalize()] * layers, pooling=pooling, similarity_fn_name=score)
+    model = sentence_encoder(tmp_path / "a", *[Normalize()] * layers, pooling=pooling, similarity_fn_name=score)
     with quiet_loading():
         model.save_pretrained(str(tmp_path / "b"))
     one, other = (explained(conserva.load(given), PAIR) for given in (model, tmp_path / "b"))
@@ -288,9 +272,12 @@ def test_a_saved_sentence_encoder_is_the_same_task_as_in_memory(
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda folder: encoder(folder, Dense(32, 8)), "has the modules Dense, which are not supported in files: give"),
-        (lambda folder: encoder(folder, pooling="max"), "uses the pooling max"),
-        (lambda folder: encoder(folder, similarity_fn_name="manhattan"), "has the similarity 'manhattan'"),
+        (
+            lambda folder: sentence_encoder(folder, Dense(32, 8)),
+            "modules Dense, which are not supported in files",
+        ),
+        (lambda folder: sentence_encoder(folder, pooling="max"), "uses the pooling max"),
+        (lambda folder: sentence_encoder(folder, similarity_fn_name="manhattan"), "has the similarity 'manhattan'"),
     ],
 )
 def test_files_that_are_not_supported_are_refused(tmp_path: Path, make: Any, says: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from conserva.cli import main
 from conserva.datasets.drawn import drawn_digit
 from conserva.engine.rules import DEFAULT
 from saved_models import SAVED
+from sentence_models import cross_encoder, sentence_encoder
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -25,7 +27,13 @@ PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = {"SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(), "digits": conserva.load("digits")}
-    monkeypatch.setattr(conserva, "load", lambda name: made[name])
+    load, kinds = conserva.load, {"CrossEncoder": cross_encoder, "SentenceTransformer": sentence_encoder}
+    made |= {"path/to/folder": load(), "user/model": load()}
+    monkeypatch.setattr(conserva, "load", lambda given="sentiment", **how: made.get(str(given)) or load(given, **how))
+    for kind, make in kinds.items():
+        model = make(tmp_path / kind)
+        monkeypatch.setattr(f"sentence_transformers.{kind}", lambda name, model=model: model)
+        shutil.rmtree(tmp_path / kind)
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(block, "tasks.md", "exec"), names)
