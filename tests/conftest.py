@@ -18,3 +18,8 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["CONSERVA_CACHE"] = str(tmp_path_factory.mktemp("cache"))

@@ -36,7 +36,7 @@ def test_a_model_is_loaded_in_a_data_type(name: str, dtype: Any) -> None:
         ({"dtype": torch.int64}, "is not a data type to explain in"),
         ({"dtype": "float8_e4m3fn"}, "is not a data type to explain in"),
         ({"dtype": "nonsense"}, "is not a data type to explain in"),
-        ({"dtype": None}, "is not a data type to explain in"),
+        ({"dtype": 32}, "dtype=32 is not a data type to explain in"),
     ],
 )
 def test_what_cannot_be_computed_on_or_in_is_refused(given: dict[str, Any], says: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from conserva.cli import main
 from conserva.datasets.drawn import drawn_digit
 from conserva.engine.rules import DEFAULT
 from saved_models import SAVED
+from sentence_models import cross_encoder, sentence_encoder
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -24,12 +26,14 @@ PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 
 def test_every_line_of_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = {
-        "SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(),
-        "digits": conserva.load("digits"),
-        "sentiment": conserva.load(),
-    }
-    monkeypatch.setattr(conserva, "load", lambda name="sentiment": made[name])
+    made = {"SmolLM2-135M-Instruct.Q4_1.gguf": language.causal(), "digits": conserva.load("digits")}
+    load, kinds = conserva.load, {"CrossEncoder": cross_encoder, "SentenceTransformer": sentence_encoder}
+    made |= {"path/to/folder": load(), "user/model": load()}
+    monkeypatch.setattr(conserva, "load", lambda given="sentiment", **how: made.get(str(given)) or load(given, **how))
+    for kind, make in kinds.items():
+        model = make(tmp_path / kind)
+        monkeypatch.setattr(f"sentence_transformers.{kind}", lambda name, model=model: model)
+        shutil.rmtree(tmp_path / kind)
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(block, "tasks.md", "exec"), names)
@@ -42,8 +46,9 @@ def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     folder = str(SAVED["Causal"](tmp_path / "model"))
     Pictures.fromarray(drawn_digit(3)).save("three.png")
+    (tmp_path / "long.txt").write_text("a gorgeous, witty, seductive movie. " * 100, encoding="utf-8")
     commands = re.findall(r"^conserva ((?:explain|compare) [^#\n]*)", PAGE, re.MULTILINE)  # `evaluate` takes minutes
-    assert len(commands) == 6
+    assert len(commands) == 7
     for command in commands:
         words = [one or two for one, two in re.findall(r'"([^"]*)"|(\S+)', command)]
         words = [folder if word.endswith(".gguf") else word for word in words]

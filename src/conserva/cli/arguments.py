@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -13,6 +14,7 @@ from .._util.text import ERROR_LENGTH, printable
 from ..errors import Error
 from ..models.bundled import BUNDLED
 from ..results.saving import PICTURES
+from .progress import progress_of_parts
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +58,8 @@ def load_task(given: argparse.Namespace, model: str | None = None) -> Task:
     """Load the given model, or the one of --model, to the device of --device."""
     from ..tasks.loading import load
 
-    return load(model or given.model, device=device_of(given))
+    with progress_of_parts() as report:
+        return load(model or given.model, device=device_of(given), progress=partial(report, "Converting the model"))
 
 
 def device_of(given: argparse.Namespace) -> torch.device:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,9 @@ UNTRUSTED: Mapping[str, Any] = {"trust_remote_code": False}
 """Loading options that never run code from a model's repository."""
 
 WEIGHTS, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+
+_one_at_a_time = threading.RLock()
+"""transformers replaces functions of its own while it builds a model, and threads would restore each other's."""
 
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 _NUMBER = re.compile(r"\d+")
@@ -82,6 +86,8 @@ def config_of(source: str, options: Mapping[str, Any]) -> Any:
     check_settings(settings, gguf.get("gguf_file", "config.json"))
     if not options.get("trust_remote_code"):
         _refuse_kernels(settings)
+    if gguf:
+        return AutoConfig.for_model(**settings)  # `from_pretrained` would parse the file again
     return AutoConfig.from_pretrained(source, **options)
 
 
@@ -117,12 +123,13 @@ def model_of(
     arguments = {**options, **loading}
     if "gguf_file" in options:
         counts = _gguf(Path(source, options["gguf_file"]))
+        arguments["config"] = config
     else:
         counts = _safetensors(source, config)
         arguments["use_safetensors"] = True
     tensors, size = counts or (None, None)
     numbers = None if size is None else _NUMBERS_PER_BYTE * size
-    with bounded(tensors, numbers, whole=getattr(config, "quantization_config", None) is None):
+    with _one_at_a_time, bounded(tensors, numbers, whole=getattr(config, "quantization_config", None) is None):
         model, report = getattr(transformers, auto).from_pretrained(source, **arguments)
     mismatched = sorted(report["mismatched_keys"], key=str)
     if "gguf_file" in options:  # transformers does not check the shapes of weights from GGUF files

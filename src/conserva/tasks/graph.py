@@ -89,6 +89,7 @@ class Graph(Classifier):
 
     features = ("inputs_embeds",)
     noun = "graph"
+    needs_processor = False
 
     model: Graphormer
 
@@ -104,6 +105,10 @@ class Graph(Classifier):
 
     @classmethod
     def from_files(cls, model: Any, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        return cls(model, name, **how)
+
+    @classmethod
+    def from_objects(cls, model: Any, processor: Any, name: str | None = None, **how: Any) -> Self:
         return cls(model, name, **how)
 
     @property

@@ -245,6 +245,10 @@ class Image(Classifier):
         pillow()  # first, since the error of transformers does not name the extra to install
         return cls(model, part_of("AutoImageProcessor", source, options), name=name, **how)
 
+    @classmethod
+    def from_objects(cls, model: nn.Module, processor: Any, name: str | None = None, **how: Any) -> Self:
+        return cls(model, processor, name=name, **how)
+
     def pixels(self, image: Any, target: Any = None, *, rules: str | RuleSet | Propagation = DEFAULT) -> np.ndarray:
         """Return the relevance of every pixel, height x width; summed over a patch, it is the patch's score.
 

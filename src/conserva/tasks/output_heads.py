@@ -5,8 +5,9 @@ The head is the first of these that is defined:
 1. `head`, as given by the user.
 2. `config.problem_type`: "single_label_classification", "multi_label_classification" or "regression". With one logit,
    the first two are a binary head.
-3. A Sigmoid that sentence-transformers applies to the logits, in `config.sentence_transformers["activation_fn"]` or, in
-   older files, `config.sbert_ce_default_activation_function`: with one logit a binary head, else a multi-label one.
+3. A Sigmoid that sentence-transformers applies to the logits, in config_sentence_transformers.json or, in older files,
+   `config.sentence_transformers["activation_fn"]` or `config.sbert_ce_default_activation_function`: with one logit a
+   binary head, else a multi-label one.
 4. `config.num_labels`: 1 is a regression, as in Hugging Face's losses; more is a single-label head.
 
 A configuration does not distinguish ordinal heads from others, so they must be given.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,20 +16,21 @@ from ..datasets import Labelled
 from ..errors import Error
 from ..models.pretrained import json_of, part_of
 from .encoded_text import EncodedText
+from .fingerprint import fingerprint
 from .masking import TextRows
 from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
-from .reading import Answer, Reading
+from .reading import Answer, Reading, at_positions
 from .task import Encoded, Task
-from .text import Text
+from .text import SETTINGS_FILE, Text
 from .user_inputs import labelled_inputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from typing_extensions import Self
 
-POOLINGS = ("mean", "cls")
-"""How a text becomes a vector: the mean of the last hidden states, or that of the first token."""
+POOLINGS = ("mean", "cls", "lasttoken")
+"""How a text becomes a vector: the mean of the last hidden states, or that of the first or of the last token."""
 
 SCORES = {"cosine": "cosine similarity", "dot": "dot product"}
 """Similarity measure -> its name in results."""
@@ -90,9 +92,10 @@ class PairRows:
 class TextSimilarity(Reading):
     """A text encoder whose output is the similarity of two texts."""
 
-    def __init__(self, network: nn.Module, pooling: str, score: str) -> None:
+    def __init__(self, network: nn.Module, pooling: str, score: str, layers: Sequence[nn.Module] = ()) -> None:
         super().__init__(network)
-        self.pooling, self.score = pooling, score
+        self.pooling, self.score, self.layers = pooling, score, nn.Sequential(*layers)
+        self.layers.training = False
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, other_input_ids: Tensor, other_attention_mask: Tensor
@@ -110,8 +113,15 @@ class TextSimilarity(Reading):
         states = getattr(output, "last_hidden_state", None)
         if not isinstance(states, Tensor):
             raise Error(f"{type(self.network).__name__} returns no last_hidden_state: load it with AutoModel.")
+        embedding: Tensor = self.layers(self._pooled(states, attention_mask))
+        return embedding
+
+    def _pooled(self, states: Tensor, attention_mask: Tensor) -> Tensor:
         if self.pooling == "cls":
             return states[:, 0]
+        if self.pooling == "lasttoken":
+            positions = torch.arange(states.shape[1], device=states.device)
+            return at_positions(states, (positions * attention_mask).argmax(1))
         weights = attention_mask.to(states) / attention_mask.sum(1, keepdim=True)
         return (states * weights.unsqueeze(-1)).sum(1)
 
@@ -138,9 +148,11 @@ class Similarity(Task):
     name
         The name of the model in results.
     pooling
-        How the embedding of a text is computed from its tokens: "mean" of all, or "cls", the first one.
+        How the embedding of a text is computed from its tokens: "mean" of all, "cls", the first one, or "lasttoken".
     score
         What is explained: "cosine" or "dot".
+    layers
+        Modules that the embedding passes after the pooling, such as a projection, in evaluation mode.
 
     Examples
     --------
@@ -162,13 +174,14 @@ class Similarity(Task):
         *,
         pooling: str = "mean",
         score: str = "cosine",
+        layers: Sequence[nn.Module] = (),
     ) -> None:
         if pooling not in POOLINGS:
             raise Error(f"pooling={pooling!r} is unknown: choose one of {', '.join(POOLINGS)}.")
         if score not in SCORES:
             raise Error(f"score={score!r} is unknown: choose one of {', '.join(SCORES)}.")
         self.text = Text(model, tokenizer, head=SINGLE_LABEL.name)
-        super().__init__(TextSimilarity(model, pooling, score), name)
+        super().__init__(TextSimilarity(model, pooling, score, layers), name)
         self.score = score
 
     @classmethod
@@ -193,15 +206,19 @@ class Similarity(Task):
         )
         if pooling is not None and not isinstance(pooling, dict):
             raise Error(f"model={name!r}: its pooling settings, {pooling!r:.60}, are not a JSON object. Save it again.")
-        poolings = [key for key, value in (pooling or {}).items() if key.startswith("pooling_mode_") and value is True]
-        known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-        others = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
-        if others or len(poolings) != 1 or poolings[0] not in known:
+        if others := sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"}):
             raise Error(
-                f"model={name!r} uses {', '.join([*others, *poolings])}: only mean pooling and pooling of the first "
-                "token are supported. Wrap it in a module and use conserva.relevance instead."
+                f"model={name!r} has the modules {', '.join(others)}, which are not supported in files: give "
+                "conserva.load the SentenceTransformer itself."
             )
-        return cls(model, part_of("AutoTokenizer", source, options), name, pooling=known[poolings[0]])
+        score = _score(source, name)
+        return cls(
+            model,
+            part_of("AutoTokenizer", source, options),
+            name,
+            pooling=known_pooling(_poolings(pooling or {}), f"model={name!r}"),
+            score="cosine" if "Normalize" in kinds else score,  # of normalised vectors, they are the same
+        )
 
     @property
     def preprocessors(self) -> Mapping[str, Any]:
@@ -210,7 +227,9 @@ class Similarity(Task):
     @property
     def options(self) -> Mapping[str, Any]:
         assert isinstance(self.model, TextSimilarity)
-        return {"pooling": self.model.pooling, "score": self.score}
+        own = {"pooling": self.model.pooling, "score": self.score}
+        layers = self.model.layers
+        return {**own, "layers": f"{layers!r} {fingerprint(layers)}"} if len(layers) else own
 
     @property
     def labels(self) -> dict[str, int]:
@@ -272,6 +291,36 @@ class Similarity(Task):
     def stack(self, parts: Sequence[PairRows]) -> dict[str, Tensor]:
         first, second = [part.first for part in parts], [part.second for part in parts]
         return _both(self.text.stack(first), self.text.stack(second))
+
+
+def known_pooling(poolings: Sequence[str], given: str) -> str:
+    """Return the pooling of a sentence encoder; raise an `Error` if there are several, or if it is not supported."""
+    if len(poolings) != 1 or poolings[0] not in POOLINGS:
+        raise Error(
+            f"{given} uses the pooling {', '.join(poolings) or 'of no kind'}: only one of {', '.join(POOLINGS)} is "
+            "supported. Wrap it in a module and use conserva.relevance instead."
+        )
+    return poolings[0]
+
+
+def _poolings(settings: Mapping[str, Any]) -> list[str]:
+    """Return the poolings in the settings of a Pooling module, in the form of any version of sentence-transformers."""
+    named = settings.get("pooling_mode")
+    if named is not None:
+        return [str(one) for one in (named if isinstance(named, list) else [named])]
+    flags = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+    return [key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token") for key in flags]
+
+
+def _score(source: str, name: str) -> str:
+    """Return the measure of similarity that a sentence encoder was saved with, by default the cosine."""
+    settings = json_of(source, SETTINGS_FILE)
+    score = settings.get("similarity_fn_name") if isinstance(settings, dict) else None
+    if score is None:
+        return "cosine"
+    if score not in SCORES:
+        raise Error(f"model={name!r} has the similarity {score!r:.60}: supported are {', '.join(SCORES)}.")
+    return str(score)
 
 
 def _pair(first: EncodedText, second: EncodedText) -> EncodedPair:

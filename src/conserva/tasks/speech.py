@@ -166,6 +166,16 @@ class Speech(Seq2Seq):
         extractor, tokenizer = (part_of(auto, source, options) for auto in ("AutoFeatureExtractor", "AutoTokenizer"))
         return cls(model, extractor, tokenizer, name)
 
+    @classmethod
+    def from_objects(cls, model: nn.Module, processor: Any, name: str | None = None, **how: Any) -> Self:
+        extractor, tokenizer = (getattr(processor, part, None) for part in ("feature_extractor", "tokenizer"))
+        if extractor is None or tokenizer is None:
+            raise Error(
+                f"tokenizer={type(processor).__name__} has no feature_extractor and tokenizer: give the processor of "
+                "the speech model, as from AutoProcessor.from_pretrained."
+            )
+        return cls(model, extractor, tokenizer, name)
+
     @property
     def preprocessors(self) -> Mapping[str, Any]:
         return {**super().preprocessors, "feature_extractor": self.extractor}

@@ -125,6 +125,8 @@ class Task(ABC):
     """The name of an input in error messages."""
     takes_windows: ClassVar[bool] = False
     """Whether long inputs can be explained in windows: the task has `longest` and `encode_whole`."""
+    needs_processor: ClassVar[bool] = True
+    """Whether a model in memory needs a tokenizer or processor to become a task."""
     kind: ClassVar[ModelKind | None] = None
     """How `conserva.load` recognises and loads the models of the task; None if it does not."""
 
@@ -154,6 +156,23 @@ class Task(ABC):
             Options of the task.
         """
         return cls(model, part_of("AutoTokenizer", source, options), name=name, **how)  # type: ignore[misc]
+
+    @classmethod
+    def from_objects(cls, model: nn.Module, processor: Any, name: str | None = None, **how: Any) -> Self:
+        """Return the task of a model in memory.
+
+        Parameters
+        ----------
+        model
+            The model.
+        processor
+            Its tokenizer, or an object with it as an attribute: a processor or a pipeline.
+        name
+            The name of the model in results.
+        how
+            Options of the task.
+        """
+        return cls(model, getattr(processor, "tokenizer", processor), name=name, **how)  # type: ignore[misc]
 
     def to(self, device: str | torch.device) -> Self:
         """Move the model to a device, such as "cuda", and return the task."""

@@ -19,6 +19,7 @@ from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..engine.inputs import parameters_of
 from ..engine.untouched import untouched
 from ..errors import Error
+from ..models.pretrained import json_of
 from .classifier import Classifier
 from .encoded_text import EncodedText, EncodedTextPair, TypedRows
 from .masking import TextRows, mask_of, masked
@@ -30,12 +31,16 @@ from .vocabulary import special_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+    from typing_extensions import Self
 
 ROUNDED_TO = 16
 """On a GPU, the lengths of batches are rounded up to a multiple of this."""
 
 _UNBOUNDED = 1_000_000
 """Tokenizers without a limit report a very large number instead."""
+
+SETTINGS_FILE = "config_sentence_transformers.json"
+"""The file in which sentence-transformers saves the activation of a cross-encoder and the similarity of an encoder."""
 
 
 class _TokenTexts(dict[int, str]):
@@ -108,6 +113,14 @@ class Text(Classifier):
         self._token_texts = _TokenTexts(tokenizer)
         if self.head is ORDINAL:
             self.model = ClassScores(model, self._thresholds())
+
+    @classmethod
+    def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
+        settings = json_of(source, SETTINGS_FILE)
+        config: Any = model.config
+        if isinstance(settings, dict) and "activation_fn" in settings and not hasattr(config, "sentence_transformers"):
+            config.sentence_transformers = {"activation_fn": settings["activation_fn"]}  # where older versions save it
+        return super().from_files(model, source, options, name, **how)
 
     def _thresholds(self) -> int:
         """Return the number of logits, by a call of the model: `num_labels` may count classes or thresholds."""

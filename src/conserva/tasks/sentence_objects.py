@@ -1,0 +1,158 @@
+"""Tasks of the models of sentence-transformers in memory: cross-encoders and sentence encoders."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import Error
+from .loading_checks import refuse_head
+from .similarity import SCORES, Similarity, known_pooling
+from .text import Text
+
+_LAYERS = ("Dense", "Dropout", "LayerNorm", "Normalize")
+"""The modules of a sentence encoder that are supported after its pooling: they map an embedding to an embedding."""
+
+_EMBEDDING = "sentence_embedding"
+"""The name of the embedding between the modules of a sentence encoder."""
+
+
+class EmbeddingLayer(nn.Module):
+    """A module of a sentence encoder as a module that maps a tensor to a tensor."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = _in_evaluation_mode(module)
+        self.training = False
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return the embedding after the module."""
+        output: Tensor = self.module({_EMBEDDING: embedding})[_EMBEDDING]
+        return output
+
+
+class Truncation(nn.Module):
+    """The first numbers of an embedding, as `truncate_dim` of a sentence encoder keeps them."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.training = False
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return the first numbers."""
+        return embedding[..., : self.size]
+
+    def extra_repr(self) -> str:
+        return str(self.size)
+
+
+def cross_encoder(model: Any, head: str | None) -> Text:
+    """Return the task of a `CrossEncoder`: what is explained is a logit, before the activation."""
+    _refuse_prompt(model)
+    modules = [type(module).__name__ for module in model] if isinstance(model, nn.Sequential) else []
+    if more := modules[1:]:
+        raise Error(
+            f"model is a CrossEncoder with the modules {', '.join(modules)}: only a transformers model alone is "
+            f"supported, without {', '.join(more)}."
+        )
+    network = _network(model, model.model)
+    _check_tokens(model, ("a", "a"))
+    return Text(network, model.tokenizer, head=_head_of(model, network) if head is None else head)
+
+
+def _head_of(model: Any, network: Any) -> str | None:
+    """Return the output head that a cross-encoder's activation implies; None for that of its configuration."""
+    activation, config = model.activation_fn, network.config
+    name = getattr(activation, "__name__", type(activation).__name__)
+    if name in ("Sigmoid", "sigmoid"):
+        return "binary" if config.num_labels == 1 else "multi_label"
+    if name in ("Softmax", "softmax"):
+        return "single_label"
+    if name != "Identity":
+        raise Error(
+            f"model is a CrossEncoder with the activation {name}, which is neither Sigmoid, Softmax nor Identity: say "
+            "how its logits are interpreted with head=, such as head='regression'."
+        )
+    if config.num_labels == 1:
+        return "regression"
+    return "single_label" if config.problem_type is None else None
+
+
+def sentence_encoder(model: Any, head: str | None) -> Similarity:
+    """Return the task of a `SentenceTransformer`, with its own pooling, layers and measure of similarity."""
+    refuse_head(Similarity, head, "a SentenceTransformer")
+    _refuse_prompt(model)
+    modules = list(model)
+    names = [type(module).__name__ for module in modules]
+    wrong = [name for name in names[2:] if name not in _LAYERS]
+    if names[:2] != ["Transformer", "Pooling"] or wrong:
+        raise Error(
+            f"model is a SentenceTransformer with the modules {', '.join(names)}: a Transformer and a Pooling are "
+            f"supported, and after them {', '.join(_LAYERS)}."
+        )
+    for name, module in zip(names[2:], modules[2:], strict=True):
+        ends = {getattr(module, f"module_{end}_name", _EMBEDDING) for end in ("input", "output")}
+        if ends != {_EMBEDDING}:
+            raise Error(f"model is a SentenceTransformer whose {name} does not map its embedding to an embedding.")
+    score = str(model.similarity_fn_name)
+    if score not in SCORES:
+        raise Error(f"model is a SentenceTransformer with the similarity {score!r}: supported are {', '.join(SCORES)}.")
+    layers: list[nn.Module] = [EmbeddingLayer(module) for module in modules[2:]]
+    if model.truncate_dim is not None:
+        layers.append(Truncation(model.truncate_dim))
+    network = _network(model, modules[0].auto_model)
+    _check_tokens(model, "a")
+    pooling = getattr(modules[1], "pooling_mode", None) or modules[1].get_pooling_mode_str()
+    return Similarity(
+        network,
+        model.tokenizer,
+        pooling=known_pooling(
+            [pooling] if isinstance(pooling, str) else list(pooling), "model is a SentenceTransformer that"
+        ),
+        score=score,
+        layers=layers,
+    )
+
+
+def _in_evaluation_mode(module: nn.Module) -> nn.Module:
+    """Return a module with the same weights in evaluation mode, which `encode` would set.
+
+    The layers of a sentence encoder that was just loaded are in training mode, in contrast to its transformers model.
+    """
+    twin = copy(module)
+    twin._modules = {name: child and _in_evaluation_mode(child) for name, child in module._modules.items()}
+    twin.training = False
+    return twin
+
+
+def _refuse_prompt(model: Any) -> None:
+    """Raise an `Error` if a model puts a prompt before every text."""
+    name = getattr(model, "default_prompt_name", None)
+    if name is not None and (prompt := model.prompts.get(name)):
+        raise Error(
+            f"model is a {type(model).__name__} that puts the prompt {prompt!r:.60} before every text, which is not "
+            "supported: set model.default_prompt_name = None, and write the prompt in the texts."
+        )
+
+
+def _check_tokens(model: Any, example: str | tuple[str, str]) -> None:
+    """Raise an `Error` if a model does more to texts than its tokenizer does, such as rendering a chat template."""
+    expected = model.tokenizer(*([example] if isinstance(example, str) else example))["input_ids"]
+    read = getattr(model, "preprocess", None)
+    if read is not None and read([example])["input_ids"][0].tolist() != expected:
+        raise Error(
+            f"model is a {type(model).__name__} whose tokens are not those of its tokenizer, for example as it "
+            "renders texts by a chat template: this is not supported."
+        )
+
+
+def _network(model: Any, network: Any) -> Any:
+    if not isinstance(network, nn.Module):
+        backend = getattr(model, "backend", type(network).__name__)
+        raise Error(
+            f"model is a {type(model).__name__} with the backend {backend!r}: load it with the backend 'torch'."
+        )
+    return network
