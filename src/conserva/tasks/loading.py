@@ -148,7 +148,7 @@ def _from_files(
 
 def _advice(source: str) -> str:
     """Return the end of the error message for a model that could not be loaded: the likely cause and what to do."""
-    if os.path.isdir(source):
+    if os.path.exists(source):
         return "its files are damaged or of different models. Save it with save_pretrained, or download it again."
     bundled = ", ".join(map(repr, BUNDLED_MODELS))
     return (
