@@ -14,7 +14,7 @@ from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
 from .picture_nodes import node_noun, virtual_node
-from .terminal_ledger import keys, ledger_bar, reach_of, waterfall
+from .terminal_ledger import keys, ledger_bar, ledger_lines, reach_of
 from .terminal_pictures import picture, scored, summary
 from .terminal_text import UNKNOWN_NOTE, has_shades, has_unicode, written_line
 from .wording import (
@@ -66,14 +66,14 @@ def _view(raw: Explanation, console: Console, numbers: bool) -> RenderableType:
         colours_line(explanation, scale) if has_shades(console) else "",
         sink_line(explanation),
     )
-    return Group(*lines, *ledger_lines(explanation, console), Line())
+    return Group(*lines, *ledger_block(explanation, console), Line())
 
 
-def ledger_lines(explanation: Explanation, console: Console) -> list[RenderableType]:
+def ledger_block(explanation: Explanation, console: Console) -> list[RenderableType]:
     """Return the waterfall of the ledger, and what a large gap means."""
     if explanation.ledger is None:
         return _notes(ledger_line(explanation))
-    return [*waterfall(explanation.ledger, explanation.output, console), *_notes(gap_note(explanation))]
+    return [*ledger_lines(explanation.ledger, explanation.output, console), *_notes(gap_note(explanation))]
 
 
 def _text(
