@@ -11,7 +11,7 @@ from rich.text import Text
 
 from conserva.engine.ledger import Ledger
 from conserva.views.ledger_steps import axis_of, ledger_steps
-from conserva.views.terminal_ledger import WIDEST, keys, ledger_bar, reach_of, waterfall
+from conserva.views.terminal_ledger import WIDEST, keys, ledger_bar, ledger_lines, reach_of
 
 NEGATIVE = Ledger.of(2.8, -11.2, 2.0, 9.0)  # the gap is +3.0
 KINDS = ["truecolor", "256", "standard", None]
@@ -24,7 +24,7 @@ def console(width: int = 80, colours: str | None = None, encoding: str = "utf-8"
 
 def rows(ledger: Ledger[float], output: float, where: Console) -> list[str]:
     """The lines as they are printed, without colours."""
-    for line in waterfall(ledger, output, where):
+    for line in ledger_lines(ledger, output, where):
         where.print(line)
     where.file.flush()
     printed = where.file.buffer.getvalue().decode(where.encoding)  # type: ignore[attr-defined]

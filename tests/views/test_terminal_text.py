@@ -59,7 +59,18 @@ def test_case_spaces_and_line_breaks_are_those_of_the_text() -> None:
     text = "A  Gorgeous,\n\nnaïve\tFILM"
     spans = [(0, 1), (3, 11), (11, 12), (14, 19), (20, 24)]
     assert joined(written(text, spans)) == "A  Gorgeous,↵\n↵\nnaïve⇥FILM"
-    assert "A  Gorgeous,↵\n↵\nnaïve⇥FILM" in plain(printed(written(text, spans), color_system="truecolor"))
+    assert "A  Gorgeous,↵ ↵ naïve⇥FILM" in plain(printed(written(text, spans), color_system="truecolor"))
+
+
+@pytest.mark.parametrize("system", ["truecolor", None])
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029", "\r"])
+def test_no_text_forges_a_line(between: str, system: str | None) -> None:
+    text = f"a{between}positive: +9.000"
+    one = written(text, [(0, 1), (1 + len(between), len(text))])
+    for ones in (one, Comparison((one,))):
+        lines = plain(printed(ones, 200, color_system=system)).splitlines()
+        assert sum("positive: +9.000" in line for line in lines) == 1
+        assert not [line for line in lines if line.strip().startswith("positive: +9")]
 
 
 def test_subword_pieces_stand_together() -> None:
@@ -73,8 +84,8 @@ def test_without_offsets_the_spelling_of_the_tokenizer_is_joined() -> None:
     assert joined(pieces) == "[CLS] unseen films"
     apart = explanation(["a", "##b"], words=(0, 1), special=(False, False))  # a text may contain "##"
     assert joined(apart) == "a ##b"
-    blanks = explanation(["<s>", "The", " cap", "ital", "\n", " is"])
-    assert joined(blanks) == "<s> The capital↵ is"
+    blanks = explanation(["<s>", "The", " cap", "ital", "\n", " is", "\nso"])
+    assert joined(blanks) == "<s> The capital↵ is↵so"
 
 
 def test_characters_of_several_tokens_are_one_piece_with_their_sum() -> None:
@@ -224,7 +235,7 @@ def test_numbers_stand_beside_the_words(system: str | None) -> None:
 
 
 HOSTILE = {
-    "one long word": ("x" * 200, [(0, 200)]),
+    "one long word": ("x" * 197, [(0, 197)]),
     "many pieces without a space": ("ab" * 100, [(i, i + 2) for i in range(0, 200, 2)]),
     "wide letters": ("電影很好看" * 20, [(i, i + 1) for i in range(100)]),
     "right to left": ("שלום עולם " * 10, [(i, i + 4) for i in range(0, 100, 5)]),
@@ -309,7 +320,7 @@ def test_a_comparison_has_a_row_for_each_method(width: int) -> None:
     assert header.index("gap") + 3 == exact.index(f"  {gap}") + 2 + len(gap)
     assert ("│" in exact) == (width >= 100)
     assert all(len(line) <= width for line in lines)
-    assert max(len(line.rstrip()) for line in lines) <= 190
+    assert max(len(line.rstrip()) for line in lines) <= 140  # columns are not wider than what is in them
     assert "needs attention maps" in "\n".join(lines)
 
 

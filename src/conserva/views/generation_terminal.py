@@ -13,7 +13,7 @@ from .._util.text import displayed
 from ..errors import Error
 from ..results.generation import Generation
 from .generation_wording import first_token, headline, shown, strongest
-from .terminal import ledger_lines
+from .terminal import ledger_block
 from .terminal_text import coloured, fitted
 from .wording import number, sink_line
 
@@ -58,7 +58,7 @@ def _print_ledger(generation: Generation, steps: Sequence[int], console: Console
     console.print(Line(f"{what}: {number(together.output)}", style="bold"))
     if sink := sink_line(together):
         console.print(Line(sink, style="dim"))
-    for line in ledger_lines(together, console):
+    for line in ledger_block(together, console):
         console.print(line)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text as Line
@@ -14,7 +15,7 @@ from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
 from .picture_nodes import node_noun, virtual_node
-from .terminal_ledger import keys, ledger_bar, reach_of, waterfall
+from .terminal_ledger import keys, ledger_bar, ledger_lines, reach_of
 from .terminal_pictures import picture, scored, summary
 from .terminal_text import UNKNOWN_NOTE, has_shades, has_unicode, written_line
 from .wording import (
@@ -37,8 +38,8 @@ BAR = 36
 GUTTER = 2
 """The number of spaces between columns."""
 
-LONGEST_LINE, LEAST_TEXT, LONGEST_NAME = 96, 12, 24
-"""The maximum and the minimum width of the column of texts, and the maximum width of the column of methods."""
+LEAST_TEXT, NAME_SHARE = 12, 4
+"""The minimum width of the column of texts; methods have at most a fourth of the line."""
 
 BARS = ((140, BAR), (100, 20))
 """Width of a terminal -> width of the ledger's bar in a comparison; narrower terminals show the numbers only."""
@@ -66,14 +67,14 @@ def _view(raw: Explanation, console: Console, numbers: bool) -> RenderableType:
         colours_line(explanation, scale) if has_shades(console) else "",
         sink_line(explanation),
     )
-    return Group(*lines, *ledger_lines(explanation, console), Line())
+    return Group(*lines, *ledger_block(explanation, console), Line())
 
 
-def ledger_lines(explanation: Explanation, console: Console) -> list[RenderableType]:
+def ledger_block(explanation: Explanation, console: Console) -> list[RenderableType]:
     """Return the waterfall of the ledger, and what a large gap means."""
     if explanation.ledger is None:
         return _notes(ledger_line(explanation))
-    return [*waterfall(explanation.ledger, explanation.output, console), *_notes(gap_note(explanation))]
+    return [*ledger_lines(explanation.ledger, explanation.output, console), *_notes(gap_note(explanation))]
 
 
 def _text(
@@ -138,14 +139,14 @@ class _Widths:
 def _widths(rows: Mapping[str, Explanation | str], width: int) -> _Widths:
     explained = [row for row in rows.values() if isinstance(row, Explanation)]
     ledgers = [row.ledger for row in explained if row.ledger is not None]
-    name = min(LONGEST_NAME, max(len("method"), *map(len, rows)) if rows else len("method"))
+    name = min(width // NAME_SHARE, max(map(cell_len, ("method", *rows))))
     total = max((len(_sum(row)) for row in explained), default=3)
     gap = max((len(number(ledger.gap)) for ledger in ledgers), default=0)
     bar = next((bar for least, bar in BARS if width >= least), 0) if ledgers else 0
     # The bar has up to two cells more, for the zero line and for rounding.
     others = [name, total, gap, bar + 2 if bar else 0]
     text = width - sum(others) - GUTTER * sum(map(bool, others))
-    return _Widths(name, max(LEAST_TEXT, min(LONGEST_LINE, text)), total, gap, bar)
+    return _Widths(name, max(LEAST_TEXT, text), total, gap, bar)
 
 
 def _sum(explanation: Explanation) -> str:

@@ -26,7 +26,7 @@ Cell = tuple[str, str]
 """A character and its style."""
 
 
-def waterfall(ledger: Ledger[float], output: float, console: Console) -> list[Line]:
+def ledger_lines(ledger: Ledger[float], output: float, console: Console) -> list[Line]:
     """Return a line for each entry of a ledger and one for the output: name, number, and bar on a common axis."""
     steps = ledger_steps(ledger, output)
     names = [f"= {step.name}" if step.name == OUTPUT else step.name for step in steps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
@@ -43,6 +44,7 @@ def coloured(text: str, score: float, scale: float, console: Console) -> Line:
 
 def written_line(pieces: Sequence[Piece], scale: float, console: Console, width: int, numbers: bool = False) -> Line:
     """Return the text with coloured words; with `numbers`, and without shades, every word is followed by its score."""
+    pieces = [replace(piece, before=piece.before.replace("\n", " ")) for piece in pieces]  # no text begins a line
     if numbers or not has_shades(console):
         return _flowing([(piece.before, _numbered(piece, scale, console, width)) for piece in pieces], width)
     line = Line()
@@ -75,9 +77,7 @@ def _flowing(words: Sequence[tuple[str, Sequence[Line]]], width: int) -> Line:
     """Return words broken into lines of a width: between words, or within a word that does not fit on a line."""
     lines = [Line()]
     for before, parts in _joined(words):
-        spaces, *breaks = before.split("\n")
-        lines[-1].append(spaces, style="dim")
-        lines += [Line(space, style="dim") for space in breaks]
+        lines[-1].append(before, style="dim")
         if lines[-1].cell_len + sum(part.cell_len for part in parts) > width and lines[-1].plain.strip():
             lines[-1].rstrip()
             lines.append(Line())

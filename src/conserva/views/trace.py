@@ -17,7 +17,7 @@ from .colours import AGAINST, FOR, LIGHT, hexadecimal, terminal_style
 from .curves import INK, NOTE, _figure
 from .generation_wording import shown
 from .matplotlib_figures import drawing, save_figure
-from .terminal import ledger_lines
+from .terminal import ledger_block
 from .terminal_text import fitted, has_shades, has_unicode, sign
 from .trace_wording import headline, scale_of, sums_note
 from .wording import number, scale_line, sink_line
@@ -52,7 +52,7 @@ def show_trace(trace: Trace, console: Console | None = None) -> None:
     for note in (*notes, sink_line(explanation)):
         if note:
             console.print(Line(note, style="dim"))
-    for rendered in ledger_lines(explanation, console):
+    for rendered in ledger_block(explanation, console):
         console.print(rendered)
 
 

@@ -79,14 +79,14 @@ def scale_line(scale: float) -> str:
     return f"colours from {number(-scale)} (blue, against the target) to {number(scale)} (red, for it)"
 
 
-def has_signs(explanation: Explanation) -> bool:
-    """Return whether scores may be for or against the target; those of attention methods have no sign."""
+def is_signed(explanation: Explanation) -> bool:
+    """Return whether scores are for or against the target; those of attention methods are only more or less."""
     return explanation.ledger is not None or any(score < 0 for score in explanation.scores)
 
 
 def colours_line(explanation: Explanation, scale: float) -> str:
     """Return the legend of the colours, which does not mention a sign if the scores have none."""
-    if has_signs(explanation):
+    if is_signed(explanation):
         return scale_line(scale)
     return f"colours from 0 to {number(scale)} (red); the scores of {explanation.method} have no sign"
 
@@ -122,7 +122,7 @@ def windows_line(explanation: Explanation) -> str:
 
 def scales_note(explained: Sequence[Explanation]) -> str:
     """Return the legend of a comparison, in which each method has its own colour scale."""
-    signless = [explanation.method for explanation in explained if not has_signs(explanation)]
+    signless = [explanation.method for explanation in explained if not is_signed(explanation)]
     note = "each row has its own colour scale"
     if len(signless) < len(explained):
         note += ": red for, blue against the target"

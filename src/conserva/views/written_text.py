@@ -92,7 +92,7 @@ def _spelled(explanation: Explanation, i: int, separator: str) -> Piece:
     """Return a feature in the tokenizer's spelling, without the "##" of WordPiece."""
     feature, special = explanation.features[i], explanation.special[i]
     continues = i > 0 and not special and feature.startswith("##") and explanation.words[i] == explanation.words[i - 1]
-    word = feature.removeprefix("##") if continues else feature.lstrip() or feature
+    word = feature.removeprefix("##") if continues else feature.lstrip(" ") or feature
     before = "" if continues else feature[: len(feature) - len(word)] or separator
     return Piece(word, explanation.scores[i], special, explanation.unknown[i], before)
 
