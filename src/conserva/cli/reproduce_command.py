@@ -57,10 +57,10 @@ def add(commands: Commands) -> None:
     graphs = parser.add_argument_group("graphs")
     graphs.add_argument("--masks", help="how to mask nodes, comma-separated (default: token,induced,blank)")
     graphs.add_argument("--post-norm", action="store_true", default=None, help="post-norm instead of pre-norm layers")
-    parser.set_defaults(run=_reproduce, out_needs=("matplotlib",))
+    parser.set_defaults(run=_reproduce, check=_check, out_needs=("matplotlib",))
 
 
-def _reproduce(given: argparse.Namespace) -> None:
+def _check(given: argparse.Namespace) -> None:
     for experiment, options in _OPTIONS.items():
         for name in options if experiment != given.experiment else ():
             if getattr(given, name) is not None:
@@ -70,6 +70,10 @@ def _reproduce(given: argparse.Namespace) -> None:
                 )
     if given.jobs < 1:
         raise Error(f"--jobs {given.jobs} is not positive: give 1 or more.")
+    _seeds(given)
+
+
+def _reproduce(given: argparse.Namespace) -> None:
     if given.quick:
         import torch
 

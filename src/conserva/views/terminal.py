@@ -20,7 +20,7 @@ from .wording import caption, ledger_line, number, scale_line, sink_line
 BAR = 36
 
 
-def show(explanations: Sequence[Explanation], console: Console | None = None) -> None:
+def show(explanations: Sequence[Explanation], console: Console | None = None, *, numbers: bool = False) -> None:
     """Print explanations, one below the other."""
     console = console or Console()
     for explanation in displayed(explanations):
@@ -80,7 +80,7 @@ def ledger_bar(explanation: Explanation, console: Console) -> Line:
     return bar
 
 
-def show_comparison(comparison: Comparison, console: Console | None = None) -> None:
+def show_comparison(comparison: Comparison, console: Console | None = None, *, numbers: bool = False) -> None:
     """Print one row for each method of a comparison."""
     compare({**{explanation.method: explanation for explanation in comparison}, **comparison.refused}, console)
 
