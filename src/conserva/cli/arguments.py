@@ -136,6 +136,6 @@ def check_model(given: argparse.Namespace) -> None:
         is_other = name in BUNDLED_MODELS or "/" in name or "." in name or exists(name)
         if not is_other and (hint := did_you_mean(name, BUNDLED_MODELS)):
             raise Error(
-                f"model={name!r} is neither a folder nor a bundled model.{hint} The names of models on the Hugging "
-                "Face Hub are written owner/name."
+                f"model={name!r} is neither a folder nor a bundled model.{hint} For a model of the Hugging Face Hub, "
+                "give owner/name."
             )

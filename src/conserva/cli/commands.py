@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 from .. import __version__
-from .._util.nearest import did_you_mean
+from .._util.nearest import nearest
 from . import (
     audit_command,
     bias_command,
@@ -60,10 +60,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser, commands = parser_of_all()
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
-        options = [option for action in commands[given.command]._actions for option in action.option_strings]
-        hints = (did_you_mean(each.partition("=")[0], options) for each in unknown if each.startswith("-"))
-        hint = next(filter(None, hints), "")
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint and '.'}{hint}")
+        options = [option[2:] for action in commands[given.command]._actions for option in action.option_strings]
+        wrong = [each[2:].partition("=")[0] for each in unknown if each.startswith("--")]
+        near = next(filter(None, (nearest(name, options) for name in wrong)), None)
+        hint = f". Did you mean '--{near}'?" if near else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     for name, value in vars(given).items():
         if value == []:  # argparse's result for `--option=--`
             parser.error(f"argument --{name.replace('_', '-')}: expected one argument, not '--'")

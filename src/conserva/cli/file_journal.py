@@ -67,7 +67,7 @@ class FileJournal:
         if isinstance(outcome, Error):
             record |= {"error": str(outcome), "explanation": None}
         else:
-            record |= {"error": None, "explanation": replace(outcome, provenance={}).to_json()}
+            record |= {"error": None, "explanation": replace(outcome, provenance={}).to_json(indent=None)}
         self._journal.append(record)
         self._count(record)
 

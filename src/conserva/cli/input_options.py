@@ -107,7 +107,8 @@ def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list
         texts: list[Any] = [read_text(given.text)] if file is None else []
         inputs = texts if given.second is None else [(texts[0], given.second)]
         return inputs, given.model or BUNDLED
-    model: str = given.model or INPUT_OPTIONS[name].bundled  # `check_inputs` requires one of them
+    model = given.model or INPUT_OPTIONS[name].bundled
+    assert model is not None  # by `check_inputs`
     return [_input(name, getattr(given, name), given.chat)], model
 
 

@@ -239,7 +239,7 @@ def _delimited(path: Path, given: str, delimiter: str, *, quoted: bool) -> Itera
         if len(fields) == len(names):
             yield number, dict(zip(names, fields, strict=True))
         else:
-            yield number, f"The row has {len(fields)} field(s) for {len(names)} column(s)."
+            yield number, f"Row {number} has {len(fields)} field(s) for {len(names)} column(s)."
 
 
 def _next(reader: Any, given: str) -> list[str] | None:
@@ -259,9 +259,9 @@ def _json_lines(path: Path, given: str, columns: Sequence[str]) -> Iterator[tupl
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield number, f"The row is not JSON: {error}."
+            yield number, f"Row {number} is not JSON: {error}."
             continue
-        yield number, row if isinstance(row, dict) else f"The row is {shortened(row)}, not an object {{...}}."
+        yield number, row if isinstance(row, dict) else f"Row {number} is {shortened(row)}, not an object {{...}}."
 
 
 def _parquet(path: Path, given: str, columns: Sequence[str]) -> Iterator[tuple[int, Fields]]:

@@ -68,18 +68,23 @@ def rows_of(explanations: Iterable[Explanation]) -> Iterable[Row]:
     return (row_of(explanation, id=number) for number, explanation in enumerate(explanations, 1))
 
 
+INTEGERS = ("start", "end", "word")
+"""The columns of tables of features that have integers or are empty."""
+
+
 def data_frame(columns: Mapping[str, Any], what: str) -> Any:
     """Return a pandas DataFrame; `what` needs it, for the error message if pandas is not installed."""
     require(what, "pandas")
-    return import_module("pandas").DataFrame(dict(columns))
+    table = import_module("pandas").DataFrame(dict(columns))
+    return table.astype({name: "Int64" for name in INTEGERS if name in table})  # integers that may be missing
 
 
-def columns_of(explanation: Explanation) -> dict[str, list[Any]]:
+def feature_columns(explanation: Explanation) -> dict[str, list[Any]]:
     """Return the columns of a table with a row for each feature: all but the scores."""
     return {
         "feature": list(explanation.features),
-        "start": [span and span[0] for span in explanation.offsets],
-        "end": [span and span[1] for span in explanation.offsets],
+        "start": [None if span is None else span[0] for span in explanation.offsets],
+        "end": [None if span is None else span[1] for span in explanation.offsets],
         "special": list(explanation.special),
         "word": list(explanation.words),
     }
