@@ -155,7 +155,7 @@ def zsh(commands: Mapping[str, Completed]) -> str:
     functions = []
     for name, command in commands.items():
         specs = [_zsh_option(option) for option in command.options]
-        specs.append(shlex.quote(f"*::argument:{_zsh_value(command.argument)}"))
+        specs.append(shlex.quote(f"*:argument:{_zsh_value(command.argument)}"))
         functions.append(f"        {name}) _arguments -S {' '.join(specs)} ;;")
     names = " ".join(map(shlex.quote, commands))
     return _ZSH.format(names=names, cases="\n".join(functions))
@@ -176,7 +176,7 @@ def _zsh_value(value: Value) -> str:
     if value.lists:
         return f"_values -s , value {words}"
     if value.words and value.files:
-        return f'_alternative "words:value:({words})" "files:file:_files"'
+        return f'_alternative "words\\:value\\:({words})" "files\\:file\\:_files"'
     return f"({words})" if value.words else "_files" if value.files else " "
 
 
@@ -217,13 +217,13 @@ def _fish_option(seen: str, option: Option) -> str:
     flags = "".join(f" -{'l' if flag.startswith('--') else 's'} {flag.lstrip('-')}" for flag in option.flags)
     value = ""
     if option.value is not None:
-        value = f"{' -r' if option.needs_value else ''}{_fish_value(option.value)}"
+        value = f"{' -r' if option.needs_value else ''}{_fish_value(option.value) or ' -f'}"
     return f"complete -c conserva {seen}{flags}{value}{_fish_help(option.help)}"
 
 
 def _fish_value(value: Value) -> str:
     words = f" -a {_fish_quoted(' '.join(value.words))}" if value.words else ""
-    return f"{' -F' if value.files else ''}{words}"
+    return f"{' -F' if value.files else ' -f' if words else ''}{words}"
 
 
 def _fish_help(text: str) -> str:

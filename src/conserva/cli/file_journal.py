@@ -15,6 +15,7 @@ from ..datasets.rows import TextRow
 from ..errors import Error
 from ..explaining.explained import provenance_of
 from ..results.explanation import Explanation
+from ..results.schema import written
 from ..results.table import Row, failed_row, row_of
 from ..results.table_files import write_table
 
@@ -67,7 +68,8 @@ class FileJournal:
         if isinstance(outcome, Error):
             record |= {"error": str(outcome), "explanation": None}
         else:
-            record |= {"error": None, "explanation": replace(outcome, provenance={}).to_json(indent=None)}
+            bare = replace(outcome, provenance={})  # the provenance is one of the settings
+            record |= {"error": None, "explanation": written(bare, Explanation._schema, indent=None)}
         self._journal.append(record)
         self._count(record)
 

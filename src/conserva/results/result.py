@@ -29,9 +29,9 @@ class Stored:
         fields: dict[str, Any] = json.loads(self.to_json())
         return fields
 
-    def to_json(self, indent: int | None = 2) -> str:
-        """Return the result as JSON, on one line if `indent` is None."""
-        return written(self, self._schema, indent)
+    def to_json(self) -> str:
+        """Return the result as JSON."""
+        return written(self, self._schema)
 
     @classmethod
     def from_json(cls: type[Self], text: str) -> Self:
