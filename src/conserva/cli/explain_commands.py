@@ -97,6 +97,10 @@ def _shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", type=Path, metavar="PATH", help="write a picture (.png, .svg or .pdf)")
 
 
+_OF_EXPLANATIONS = ("words", "hide_special", "hide_sink", "windows", "batch_tokens", "numbers")
+"""The options that apply to explanations only."""
+
+
 def _check_explain(given: argparse.Namespace) -> None:
     check_inputs(given, given.file)
     generates = given.generate is not None or given.continuation is not None
@@ -106,11 +110,9 @@ def _check_explain(given: argparse.Namespace) -> None:
         raise Error(f"--score {given.score} applies to generated tokens only: add --generate or --continuation.")
     _check_shared(given)
     if generates:
-        refuse(
-            "a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink", "windows"
-        )
+        refuse("a generation", given, "target", "contrast", "png", "trace", *_OF_EXPLANATIONS)
     if given.trace:
-        refuse("a trace", given, "words", "hide_special", "hide_sink", "windows", "numbers")
+        refuse("a trace", given, *_OF_EXPLANATIONS)
     check_file_options(given)
 
 
