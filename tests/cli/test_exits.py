@@ -308,7 +308,9 @@ def test_dtype_batches_and_windows_reach_the_model(capsys: pytest.CaptureFixture
     assert found["provenance"]["dtype"] == "float64"
     assert found["provenance"]["windows"] == [128, 32]
     assert len(found["windows"]) > 4
-    assert main(["compare", "good " * 600, "--methods", "gi,exact", "--batch-tokens", "600", "--json", "--windows"]) == 0
+    assert (
+        main(["compare", "good " * 600, "--methods", "gi,exact", "--batch-tokens", "600", "--json", "--windows"]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert [len(each["windows"]) for each in found["explanations"]] == [2, 2]
     assert main(["doctor", "--dtype", "float64", "--text", "a joy.", "--json"]) == 0

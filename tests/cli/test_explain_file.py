@@ -19,7 +19,7 @@ import conserva
 from conserva.cli import main
 from conserva.results.table import COLUMNS
 
-TEXTS = ["a joy.", "not much of anything.", "dull, long and \"witty\"", "naïve\u2028 🎬"]
+TEXTS = ["a joy.", "not much of anything.", 'dull, long and "witty"', "naïve\u2028 🎬"]
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,12 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["train", "sst2", "--out", "x", "--width", "8"], 1, "--width is for graphs"),
     (["reproduce", "text", "--out", "x", "--jobs", "0"], 1, "--jobs 0 is not positive"),
     (["reproduce", "text", "--out", "x", "--seeds", "a"], 1, "--seeds a is not a list of integers"),
+    (["reproduce", "text", "--out", "x", "--datasets", "sst2,imbd"], 1, "'imbd' is unknown. Did you mean 'imdb'?"),
+    (["reproduce", "graphs", "--out", "x", "--datasets", "sst2"], 1, "'sst2' is unknown."),
+    (["evaluate", "--data", "none.csv"], 1, "'none.csv' is not a file: check the path"),
+    (["evaluate", "--data", "x/y/z"], 1, "is neither a file nor a valid name"),
+    (["bias", "--data", "none.txt"], 1, "--data none.txt cannot be read: No such file"),
+    (["bias", "--data", "t.txt", "--split", "dev"], 1, "--data t.txt has no columns"),
 ]
 
 
@@ -165,7 +171,9 @@ def test_options_of_methods_are_the_arguments_of_their_functions() -> None:
             continue
         module, _, name = entry.function.partition(":")
         function = getattr(import_module(f"conserva.attribution.{module}"), name)
-        named = [each.name for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+        named = [
+            each.name for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY
+        ]
         assert named == list(entry.options)
 
 

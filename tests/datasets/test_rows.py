@@ -85,8 +85,16 @@ BAD: dict[str, tuple[str, bytes, list[str | None]]] = {
     "broken UTF-8 elsewhere": (".csv", b"other,text\n\xff,a\nx,b\n", [None, None]),
     "tabs": (".tsv", b"text\tid\na\t1\n\t2\nb\n", [None, "The text is empty.", "Row 3 has 1 field(s)"]),
     "null": (".jsonl", b'{"text": null}\n{"text": "a"}\n{}\n', ["The text is missing.", None, "The text is missing."]),
-    "not a string": (".jsonl", b'{"text": 5}\n{"text": ["a"]}\n{"text": "a"}\n', ["is 5, not a", "is ['a'], not", None]),
-    "not JSON": (".jsonl", b'{"text": "a"}\n{"text": \n[1]\n"a"\n', [None, "Row 2 is not JSON", "Row 3 is [1]", "Row 4"]),
+    "not a string": (
+        ".jsonl",
+        b'{"text": 5}\n{"text": ["a"]}\n{"text": "a"}\n',
+        ["is 5, not a", "is ['a'], not", None],
+    ),
+    "not JSON": (
+        ".jsonl",
+        b'{"text": "a"}\n{"text": \n[1]\n"a"\n',
+        [None, "Row 2 is not JSON", "Row 3 is [1]", "Row 4"],
+    ),
     "half a character": (".jsonl", b'{"text": "\\ud800"}\n{"text": "a"}\n', ["The text is not valid UTF-8.", None]),
     "deep": (".ndjson", b'{"text": "a"}\n' + b"[" * 100_000 + b"\n", [None, "Row 2 is not JSON"]),
     "digits": (".ndjson", b'{"text": "a"}\n{"text": ' + b"9" * 10_000 + b"}\n", [None, "Row 2 is not JSON"]),

@@ -32,9 +32,7 @@ def test_a_stream_is_explained_like_a_list(task: conserva.Text, monkeypatch: pyt
         assert one.scores == pytest.approx(other.scores, abs=1e-4)
 
 
-def test_inputs_that_fail_have_their_error_in_their_place(
-    task: conserva.Text, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_that_fail_have_their_error_in_their_place(task: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
     for at_once in (1, 3, 512):
         monkeypatch.setattr(stream, "AT_ONCE", at_once)
         given: list[Any] = ["", "a joy.", "good " * 600, conserva.Error("unreadable"), 5, "a bore.", "\ud800", "a joy."]

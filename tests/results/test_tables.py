@@ -89,9 +89,7 @@ def test_a_table_of_nothing_has_columns(many: Explanations, tmp_path: Path) -> N
     assert many[:0].save(tmp_path / "x.jsonl").read_text() == ""
 
 
-def test_many_rows_are_written_in_parts(
-    many: Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_are_written_in_parts(many: Explanations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "AT_ONCE", 2)
     assert pandas.read_parquet(many.save(tmp_path / "x.parquet"))["text"].tolist() == TEXTS
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from .._util.devices import usable_device
 from .._util.extras import require
-from .._util.files import check_file, check_folder, exists
+from .._util.files import check_file, check_folder, check_readable, exists, expanded
 from .._util.nearest import did_you_mean
 from .._util.text import ERROR_LENGTH, printable
 from ..attribution.registry import parsed
+from ..datasets.labelled import names_file
 from ..engine.rules import rule_set
 from ..errors import Error
 from ..models.bundled import BUNDLED, BUNDLED_MODELS
@@ -128,6 +130,15 @@ def check_methods(given: argparse.Namespace) -> None:
         parsed(name)
     for name in given.rules.split(",") if getattr(given, "rules", None) is not None else ():
         rule_set(name)
+
+
+def check_data(data: str) -> None:
+    """Raise an error if --data is neither a file that can be read, nor a folder, nor a possible name of a dataset."""
+    path = expanded(data)
+    if path.suffix.lower() == ".txt":
+        check_readable(path, f"--data {data}", sys.maxsize)
+    elif not path.is_dir():
+        names_file(data)
 
 
 def check_model(given: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from .._util.files import expanded, write_text
 from ..engine.rules import DEFAULT
 from ..errors import Error
-from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_model, load_task
+from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_model, check_data, load_task
 from .input_options import lines_of
 from .output import print_json, report_written
 from .progress import progress
@@ -60,6 +60,7 @@ def _check(given: argparse.Namespace) -> None:
         raise Error(f"--data {given.data} has no columns: --text-column, --label-column and --split are for tables.")
     if not 0 < given.level < 1:
         raise Error(f"--level {given.level:g} is not a significance level: give a number between 0 and 1.")
+    check_data(given.data)
 
 
 def _bias(given: argparse.Namespace) -> None:

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 
 from .._util.files import write_text
+from ..datasets.catalogue import GRAPH_NAMES
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..results.saving import drawn
-from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_model, load_task, refuse
+from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_model, check_data, load_task, refuse
 from .output import print_json, report_written
 from .progress import progress
 
@@ -60,6 +61,8 @@ def _check(given: argparse.Namespace) -> None:
 
     steps = int(given.steps) if given.steps and given.steps.isdecimal() else given.steps
     protocol_of(given.protocol, given.watch, True, steps)
+    if given.data not in GRAPH_NAMES:
+        check_data(given.data)
 
 
 def _evaluate(given: argparse.Namespace) -> None:

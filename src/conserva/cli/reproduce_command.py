@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._util.nearest import did_you_mean
+from ..datasets.catalogue import DATASETS, GRAPH_NAMES
 from ..errors import Error
 from ..paper.training.recipe import EMBEDDINGS
 from .arguments import FORMATTER, Commands, add_device, device_of
@@ -70,6 +72,11 @@ def _check(given: argparse.Namespace) -> None:
                 )
     if given.jobs < 1:
         raise Error(f"--jobs {given.jobs} is not positive: give 1 or more.")
+    known = DATASETS if given.experiment == "text" else GRAPH_NAMES
+    for name in _names(given.datasets):
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise Error(f"--datasets {given.datasets}: {name!r} is unknown.{hint} Choose from {', '.join(known)}.")
     _seeds(given)
 
 

@@ -77,7 +77,7 @@ def read_labelled(
     allow_empty
         Whether empty texts are accepted; otherwise they raise an `Error`.
     """
-    if _names_file(source):
+    if names_file(source):
         table = read_file(expanded(source))
         rows = _rows_of_split(table, split)
     else:
@@ -131,7 +131,7 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
 # Kinds of sources.
 
 
-def _names_file(source: str | Path) -> bool:
+def names_file(source: str | Path) -> bool:
     """Return whether a source is a file; raise an `Error` if it is neither a file nor a valid name of a dataset."""
     path = expanded(source)
     ending = path.suffix.lower()
