@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +149,7 @@ MANY = [f"a film of {number} jokes" for number in range(20)]
 
 
 @pytest.fixture
-def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A file of texts, and the table that a run was writing when its disk was full, after eight rows."""
     from conserva._util.journal import Journal
 
@@ -168,7 +167,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "append", full)
         assert explain(path, out) == 1
-    yield path, out
+    return path, out
 
 
 def explained_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
