@@ -74,8 +74,7 @@ def _check(given: argparse.Namespace) -> None:
         raise Error(f"--jobs {given.jobs} is not positive: give 1 or more.")
     known = DATASETS if given.experiment == "text" else GRAPH_NAMES
     for name in _names(given.datasets):
-        if name not in known:
-            hint = did_you_mean(name, known)
+        if name not in known and (hint := did_you_mean(name, known)):  # others are looked up by the experiment
             raise Error(f"--datasets {given.datasets}: {name!r} is unknown.{hint} Choose from {', '.join(known)}.")
     _seeds(given)
 

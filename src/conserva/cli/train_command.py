@@ -85,10 +85,14 @@ def add(commands: Commands) -> None:
 
 def _check(given: argparse.Namespace) -> None:
     known = (*DATASETS, *GRAPH_NAMES)
-    if given.dataset not in known:
-        hint = did_you_mean(given.dataset, known)
+    if given.dataset in known:
+        _check_kind(given, given.dataset in GRAPH_NAMES)
+    elif hint := did_you_mean(given.dataset, known):  # other names are looked up by the classifiers
         raise Error(f"dataset={given.dataset!r} is unknown.{hint} Choose one of {', '.join(known)}.")
-    is_graphs = given.dataset in GRAPH_NAMES
+
+
+def _check_kind(given: argparse.Namespace, is_graphs: bool) -> None:
+    """Raise an error for an option that is for the other kind of datasets."""
     for name in _TEXTS_ONLY if is_graphs else _GRAPHS_ONLY:
         value = getattr(given, name)
         if value is not None:
@@ -98,7 +102,10 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _train(given: argparse.Namespace) -> None:
-    is_graphs = given.dataset in GRAPH_NAMES
+    from ..datasets.graph_catalogue import GRAPH_DATASETS
+
+    is_graphs = given.dataset in GRAPH_DATASETS
+    _check_kind(given, is_graphs)
     from ..paper.training.run import train
 
     with progress_of_parts() as on_progress:
