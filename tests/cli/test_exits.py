@@ -266,6 +266,7 @@ module._bias = interrupted if when == "at work" else after
 sys.argv = ["conserva", "bias", "--data", "x.csv", *sys.argv[1:]]
 program()
 """
+    (tmp_path / "x.csv").write_text("text\na joy.\n")
     for out, advice in (([], ""), (["--out", "out"], "; the same command goes on")):
         done = subprocess.run(
             [sys.executable, "-c", script, *out], capture_output=True, text=True, timeout=60, cwd=tmp_path

@@ -95,6 +95,8 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["reproduce", "text", "--out", "x", "--jobs", "0"], 1, "--jobs 0 is not positive"),
     (["reproduce", "text", "--out", "x", "--seeds", "a"], 1, "--seeds a is not a list of integers"),
     (["reproduce", "text", "--out", "x", "--datasets", "sst2,imbd"], 1, "'imbd' is unknown. Did you mean 'imdb'?"),
+    (["evaluate", "--data", "t.txt", "--steps", "9" * 30], 1, "is more than 100,000: give fewer"),
+    (["evaluate", "--data", "t.txt", "--protocol", "papr"], 1, "protocol='papr' is unknown"),
     (["evaluate", "--data", "none.csv"], 1, "'none.csv' is not a file: check the path"),
     (["evaluate", "--data", "x/y/z"], 1, "is neither a file nor a valid name"),
     (["bias", "--data", "none.txt"], 1, "--data none.txt cannot be read: No such file"),
