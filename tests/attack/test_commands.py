@@ -99,7 +99,7 @@ def value(rng: random.Random, option: str) -> str:
     if option in ("--html", "--png"):
         return path_to_write(rng, (".html", ".png", ".svg", ".pdf", ".exe", ""))
     if option == "--out":
-        return path_to_write(rng, ("",))
+        return path_to_write(rng, ("", ".csv", ".jsonl", ".parquet"))
     if option in ("--model", "--tagger", "--embeddings", "NAME"):
         return rng.choice([path_to_read(rng), hostile_argument(rng), "sentiment", "digits", "bace", "hostile", "a/b/c"])
     if option in ("--data", "--file", "--groups", "--image", "--audio"):
@@ -122,21 +122,25 @@ CHOICES = {
     "--mask": ("unk", "mask", "pad", "drop", "token", "mean"),
     "--device": ("cpu", "cuda", "cuda:99", "meta", "mps", "nowhere"),
     "--score": ("logit", "log_probability"),
+    "--dtype": ("float64", "bfloat16", "int8"),
+    "--windows": ("64,16", "9,9", "0,0", "5", "1,999999999999"),
     "--datasets": ("sst2", "semaine", ",", "semaine,semaine"),
     "--digit": ("7", "10", "-1", "test:0", "test:99999999", "pipe", "x.csv"),
     "--smiles": ("CCO", "C" * 300, "C1CC", "(((", ""),
     "--steps": ("each", "0"),
 }
 FLAGS = {
-    "explain": ("--json", "--words", "--hide-special", "--hide-sink", "--truncate", "--trace", "--chat"),
-    "compare": ("--json", "--words", "--hide-special", "--truncate"),
-    "audit": ("--json",),
+    "explain": ("--json", "--words", "--hide-special", "--hide-sink", "--truncate", "--trace", "--chat", "--numbers"),
+    "compare": ("--json", "--words", "--hide-special", "--truncate", "--windows", "--numbers"),
+    "audit": ("--json", "--full"),
     "doctor": ("--json",),
     "evaluate": ("--json", "--no-reference", "--truncate"),
     "bias": ("--json", "--keep-ordinary", "--skip-ambiguous", "--no-truncate"),
     "train": ("--json", "--as-released", "--hold-out", "--post-norm"),
     "reproduce": ("--json", "--quick", "--as-released", "--post-norm"),
     "methods": ("--json",),
+    "models": ("--json",),
+    "completion": (),
 }
 INPUTS = ("TEXT", "--with", "--prompt", "--image", "--audio", "--smiles", "--digit", "--target", "--contrast")
 OPTIONS = {
@@ -151,6 +155,7 @@ OPTIONS = {
         "--generate",
         "--continuation",
         "--score",
+        *("--out", "--text-column", "--with-column", "--id-column", "--windows", "--dtype", "--batch-tokens"),
     ),
     "compare": (*INPUTS, "--methods", "--model", "--device", "--html", "--png"),
     "audit": ("NAME", "--model", "--device", "--text", "--target", "--rules", "--max-gap", "--html", "--png"),
@@ -186,9 +191,11 @@ OPTIONS = {
     "train": ("--seed", "--epochs", "--learning-rate", "--batch-size", "--count", "--device", "--tokens", "--patience"),
     "reproduce": ("--datasets", "--seeds", "--device", "--jobs", "--embeddings", "--masks"),
     "methods": ("TEXT",),
+    "models": ("TEXT",),
+    "completion": ("TEXT",),
 }
 NEEDED = {
-    "explain": (["a joy"], ["a joy"], []),
+    "explain": (["a joy"], ["a joy"], [], ["--file", "x.csv", "--out", "new.csv"], ["--file", "x.txt"]),
     "compare": (["a joy", "--methods", "gi"],),
     "evaluate": (["--data", "x.csv", "--methods", "gi", "--steps", "2"],),
     "bias": (["--data", "x.txt", "--groups", "groups", "--swaps", "1"],),

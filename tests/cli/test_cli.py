@@ -116,7 +116,7 @@ def test_a_file_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "latin.txt"
     path.write_bytes("na\xefve".encode("latin-1"))
     assert main(["explain", "--file", str(path)]) == 1
-    assert "latin.txt is not UTF-8 (after line 0)" in capsys.readouterr().err
+    assert "latin.txt, row 1: The text is not valid UTF-8." in capsys.readouterr().err
 
 
 def test_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,6 +187,6 @@ def test_progress_outside_a_terminal_is_a_line_now_and_then(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "evaluating: 10 of 1000, 2.2 h left",
-        "evaluating: 20 of 1000, 145.2 h left",
+        "evaluating: 10 of 1000, 0.1/s, 2.2 h left",
+        "evaluating: 20 of 1000, 533 s each, 145.2 h left",
     ]

@@ -239,3 +239,81 @@ def test_output_in_another_encoding(encoding: str, capfdbinary: pytest.CaptureFi
         assert main(["explain", text]) == 0
         stream.flush()
         assert b"\x9b" not in capfdbinary.readouterr().out
+
+
+@pytest.mark.parametrize("when", ["while the libraries are imported", "at work", "after work"])
+def test_the_message_after_an_interrupt_says_when_the_same_command_goes_on(when: str, tmp_path: Path) -> None:
+    script = f"""
+import signal, sys
+from conserva.cli import commands, program
+
+def interrupted(given):
+    signal.raise_signal(2)
+
+def nothing(given):
+    pass
+
+def after(given):
+    try:
+        signal.raise_signal(2)
+    except KeyboardInterrupt:
+        pass
+
+when = {when!r}
+commands.import_libraries = interrupted if when.startswith("while") else nothing
+module = sys.modules["conserva.cli.bias_command"]
+module._bias = interrupted if when == "at work" else after
+sys.argv = ["conserva", "bias", "--data", "x.csv", *sys.argv[1:]]
+program()
+"""
+    (tmp_path / "x.csv").write_text("text\na joy.\n")
+    for out, advice in (([], ""), (["--out", "out"], "; the same command goes on")):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *out], capture_output=True, text=True, timeout=60, cwd=tmp_path
+        )
+        expected = "" if when.startswith("while") else advice
+        assert (done.returncode, done.stderr, done.stdout) == (130, f"conserva: interrupted{expected}\n", "")
+
+
+def test_advice_of_one_command_is_not_that_of_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    from conserva.cli.exits import advise_if_interrupted
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def advised() -> None:
+        advise_if_interrupted(lambda: "go\x1b[2J on")
+        raise KeyboardInterrupt
+
+    assert (exit_code(advised), exit_code(interrupted)) == (130, 130)
+    assert capsys.readouterr().err == "conserva: interrupted; go\\x1b[2J on\nconserva: interrupted\n"
+
+
+def test_options_of_views_reach_the_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    from conserva.views import audit_terminal, terminal
+
+    seen: list[dict[str, Any]] = []
+    for module, name in ((terminal, "show"), (terminal, "show_comparison"), (audit_terminal, "show")):
+        monkeypatch.setattr(module, name, lambda *_, **options: seen.append(options))
+    assert main(["explain", "a joy.", "--numbers"]) == 0
+    assert main(["explain", "a joy."]) == 0
+    assert main(["compare", "a joy.", "--methods", "gi", "--numbers"]) == 0
+    assert main(["audit", "--text", "a joy.", "--rules", "gi", "--full"]) == 0
+    assert main(["audit", "--text", "a joy.", "--rules", "gi"]) == 0
+    assert seen == [{"numbers": True}, {"numbers": False}, {"numbers": True}, {"full": True}, {"full": False}]
+
+
+def test_dtype_batches_and_windows_reach_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "good " * 600, "--windows", "128,32", "--dtype", "float64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["provenance"]["dtype"] == "float64"
+    assert found["provenance"]["windows"] == [128, 32]
+    assert len(found["windows"]) > 4
+    assert (
+        main(["compare", "good " * 600, "--methods", "gi,exact", "--batch-tokens", "600", "--json", "--windows"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert [len(each["windows"]) for each in found["explanations"]] == [2, 2]
+    assert main(["doctor", "--dtype", "float64", "--text", "a joy.", "--json"]) == 0
+    assert main(["explain", "a joy.", "--windows", "9,9"]) == 1
+    assert "windows=(9, 9)" in capsys.readouterr().err

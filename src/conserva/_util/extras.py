@@ -12,6 +12,7 @@ EXTRAS = {
     "gguf": "gguf",
     "igraph": "flow",
     "matplotlib": "figures",
+    "pandas": "data",
     "PIL": "images",
     "pyarrow": "data",
     "rdkit": "graphs",

@@ -14,14 +14,14 @@ from .attribution import Attribution
 from .flow import attention_flows
 
 
-def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
+def a_last(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows) -> Attribution:
     """Return the attention of the last layer, averaged over heads."""
     attended = attention_pass(model, inputs, target)
     maps = attended.stack(_named("a-last", rows), rows)
     return _read(attended, attended.probabilities(maps[-1]).mean(1), rows)
 
 
-def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
+def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows) -> Attribution:
     """Return attention rollout (Abnar & Zuidema 2020): the product of all layers, with residual connections."""
     attended = attention_pass(model, inputs, target)
     product: Tensor | None = None
@@ -31,7 +31,7 @@ def rollout(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows
     return _read(attended, product, rows)
 
 
-def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows = "read") -> Attribution:
+def a_flow(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, rows: Rows) -> Attribution:
     """Return attention flow (Abnar & Zuidema 2020): the maximum flow from the positions that are read to each input.
 
     With rows=all the flows from each position are scaled to a sum of 1 and added, as in Ali et al.'s code.

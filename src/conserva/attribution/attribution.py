@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from ..engine.ledger import Ledger
+    from ..engine.ledger import Ledger
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ def chefer(
     inputs: Mapping[str, Tensor],
     target: Any,
     *,
-    normalise: Literal["no", "yes"] = "no",
-    start: int = 0,
+    normalise: Literal["no", "yes"],
+    start: int,
 ) -> Attribution:
     """Return the relevance of every layer's attention, weighted by its gradient and multiplied across layers.
 

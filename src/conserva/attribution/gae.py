@@ -21,7 +21,7 @@ def gae(
     inputs: Mapping[str, Tensor],
     target: Any,
     *,
-    variant: Literal["definition", "rollout"] = "definition",
+    variant: Literal["definition", "rollout"],
 ) -> Attribution:
     """Return the generic attention explanation of Chefer et al. (ICCV 2021), for one sequence or several.
 

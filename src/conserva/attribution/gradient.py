@@ -10,50 +10,36 @@ from torch import Tensor, nn
 from ..engine.memory import AUTO
 from ..engine.passes import Relevance
 from ..engine.relevance import relevance
-from ..engine.rules import RuleSet, rule_set
+from ..engine.rules import RuleSet
 from ..errors import NotApplicable
 from .attribution import Attribution
 
 
 def by_rule_set(
-    base: str | RuleSet, trusted: Collection[str] = (), checkpoint: str = AUTO
+    rules: RuleSet,
+    trusted: Collection[str] = (),
+    checkpoint: str = AUTO,
+    at: Literal["inputs", "embeddings"] = "inputs",
 ) -> Callable[..., Attribution]:
     """Return the method of a rule set.
 
-    Relevance is computed at the word embeddings, or at the output of the embedding block, with position embeddings and
-    norm: the input variable of Ali et al. (2022). Their code for IMDB has `gamma` 0.01.
-
     Parameters
     ----------
-    base
-        A rule set, or the name of one.
+    rules
+        The rule set.
+    at
+        Where relevance is read: at the word embeddings, or at the output of the embedding block, with position
+        embeddings and norm: the input variable of Ali et al. (2022).
     trusted, checkpoint
         As in `conserva.relevance`.
     """
 
-    def apply(
-        model: nn.Module,
-        inputs: Mapping[str, Tensor],
-        target: Any,
-        *,
-        at: Literal["inputs", "embeddings"] = "inputs",
-        gamma: float = 0.0,
-        bilinear: Literal["refuse", "half", "gradient"] = "refuse",
-    ) -> Attribution:
-        rules = rules_with(base, gamma, bilinear)
+    def apply(model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
         result = relevance(model, inputs, target, rules=rules, at=at, trusted=trusted, checkpoint=checkpoint)
         scores = {name: result.scores(name) for name in result.inputs} if at == "inputs" else _embedded(result)
         return Attribution(scores, result.output, result.logits, result.ledger)
 
     return apply
-
-
-def rules_with(base: str | RuleSet, gamma: float, bilinear: str) -> RuleSet:
-    """Return a rule set with options: LRP-gamma for linear layers unless `gamma` is 0, and the rule for `bilinear`."""
-    changes: dict[str, str | float] = {"gamma": gamma} if gamma else {}
-    if bilinear != "refuse":
-        changes["bilinear"] = bilinear
-    return rule_set(base, **changes)
 
 
 def _embedded(result: Relevance) -> dict[str, Tensor]:

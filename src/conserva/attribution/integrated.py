@@ -58,8 +58,8 @@ def ig(
     inputs: Mapping[str, Tensor],
     target: Any,
     *,
-    steps: int = 50,
-    baseline: int | None = None,
+    steps: int,
+    baseline: int | None,
 ) -> Attribution:
     """Return Integrated Gradients (Sundararajan et al. 2017) from a baseline, zero vectors or a token given by its id.
 

@@ -19,7 +19,7 @@ from ..engine.untouched import untouched
 from .attribution import Attribution
 
 
-def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed: int = 0) -> Attribution:
+def random(model: nn.Module, inputs: Mapping[str, Tensor], target: Any, *, seed: int) -> Attribution:
     """Return a uniformly random order of each sample's features, as scores from 1/n to 1.
 
     The order depends on the sample's content and the seed only.

@@ -1,36 +1,30 @@
-"""The registry of methods, and the parser of their options."""
+"""The registry of methods, and the parser of their options. It imports no method: torch takes seconds to import."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import math
-import typing
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from torch import Tensor, nn
-
-from ..engine.context import Propagation, as_rule_set
-from ..engine.memory import AUTO
-from ..engine.rules import RULE_SETS, RuleSet
+from .._util.nearest import did_you_mean
+from ..engine.rules import RULE_SETS, RuleSet, rule_set
 from ..errors import Error
-from .attention import a_flow, a_last, rollout
-from .attribution import Attribution
-from .chefer import chefer, partial_lrp
-from .gae import attn_gradcam, gae
-from .gradient import by_rule_set, rules_with
-from .integrated import ig
-from .random_order import random
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..engine.context import Propagation
+    from .attribution import Attribution
 
 MethodLike: TypeAlias = "str | RuleSet | Propagation"
 """A method as given by the user: its name, optionally with options, or a rule set."""
 
 
 class Apply(Protocol):
-    """The signature of a method's function. Its keyword-only arguments are the method's options."""
+    """The signature of a method's function, with its options bound."""
 
     def __call__(self, model: nn.Module, inputs: Mapping[str, Tensor], target: Any) -> Attribution:
         """Return the scores of a batch of inputs for one target, or for a list with one target per sample."""
@@ -49,18 +43,78 @@ class Method:
     """The rule set, if the method is one."""
 
 
-_ALL: tuple[tuple[str, str, Any], ...] = (
-    ("random", "a random order of the features, as a baseline", random),
-    *((name, rules.summary, by_rule_set(name)) for name, rules in RULE_SETS.items()),
-    ("ig", "Integrated Gradients (Sundararajan et al. 2017), with its completeness gap", ig),
-    ("a-last", "attention of the last layer, averaged over heads", a_last),
-    ("rollout", "attention rollout through all layers (Abnar & Zuidema 2020)", rollout),
-    ("a-flow", "attention as a maximum flow (Abnar & Zuidema 2020)", a_flow),
-    ("gae", "attention weighted by its gradient, layer upon layer (Chefer et al., ICCV 2021)", gae),
-    ("chefer", "LRP of attention weighted by its gradient, rolled out (Chefer et al., CVPR 2021)", chefer),
-    ("partial-lrp", "LRP down to the last layer's attention (Voita et al. 2019, as in Chefer et al.)", partial_lrp),
-    ("attn-gradcam", "Grad-CAM on the last layer's attention (as in Chefer et al., CVPR 2021)", attn_gradcam),
-)
+@dataclass(frozen=True)
+class Option:
+    """An option of a method."""
+
+    default: Any
+    kind: type[int] | type[float] | tuple[str, ...]
+    """The type of its values, or all values that can be chosen."""
+
+    def parsed(self, text: str, given: str, name: str) -> Any:
+        """Return the value in a text; `given` is the method as the user gave it, `name` that of the option."""
+        if isinstance(self.kind, tuple):
+            if text in self.kind:
+                return text
+            raise Error(f"method={given!r}: {name}={text} is not one of {', '.join(self.kind)}.")
+        if text == "None" and self.default is None:
+            return None
+        try:
+            value = self.kind(text)
+            if not math.isfinite(value):
+                raise ValueError
+            return value
+        except (ValueError, OverflowError):
+            noun = "finite number" if self.kind is float else "whole number"
+            raise Error(f"method={given!r}: {name}={text} is not a {noun}.") from None
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A method: its function as "module:function" of this package, and the function's keyword-only arguments."""
+
+    summary: str
+    function: str | None
+    """None for a rule set."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+_ROWS = {"rows": Option("read", ("read", "all"))}
+_RULES = {
+    "at": Option("inputs", ("inputs", "embeddings")),
+    "gamma": Option(0.0, float),
+    "bilinear": Option("refuse", ("refuse", "half", "gradient")),
+}
+
+_ALL: Mapping[str, _Entry] = {
+    "random": _Entry("a random order of the features, as a baseline", "random_order:random", {"seed": Option(0, int)}),
+    **{name: _Entry(rules.summary, None, _RULES) for name, rules in RULE_SETS.items()},
+    "ig": _Entry(
+        "Integrated Gradients (Sundararajan et al. 2017), with its completeness gap",
+        "integrated:ig",
+        {"steps": Option(50, int), "baseline": Option(None, int)},
+    ),
+    "a-last": _Entry("attention of the last layer, averaged over heads", "attention:a_last", _ROWS),
+    "rollout": _Entry("attention rollout through all layers (Abnar & Zuidema 2020)", "attention:rollout", _ROWS),
+    "a-flow": _Entry("attention as a maximum flow (Abnar & Zuidema 2020)", "attention:a_flow", _ROWS),
+    "gae": _Entry(
+        "attention weighted by its gradient, layer upon layer (Chefer et al., ICCV 2021)",
+        "gae:gae",
+        {"variant": Option("definition", ("definition", "rollout"))},
+    ),
+    "chefer": _Entry(
+        "LRP of attention weighted by its gradient, rolled out (Chefer et al., CVPR 2021)",
+        "chefer:chefer",
+        {"normalise": Option("no", ("no", "yes")), "start": Option(0, int)},
+    ),
+    "partial-lrp": _Entry(
+        "LRP down to the last layer's attention (Voita et al. 2019, as in Chefer et al.)", "chefer:partial_lrp"
+    ),
+    "attn-gradcam": _Entry(
+        "Grad-CAM on the last layer's attention (as in Chefer et al., CVPR 2021)", "gae:attn_gradcam"
+    ),
+}
+"""The methods by name."""
 
 
 def methods() -> dict[str, str]:
@@ -76,17 +130,37 @@ def methods() -> dict[str, str]:
     >>> list(conserva.methods())[:5]
     ['random', 'gi', 'ah', 'ln', 'ah+ln']
     """
-    return {name: summary for name, summary, _ in _ALL}
+    return {name: entry.summary for name, entry in _ALL.items()}
 
 
 def options(name: str) -> dict[str, Any]:
     """Return the options of a method with their default values."""
-    function = next(function for known, _, function in _ALL if known == name)
-    parameters = inspect.signature(function).parameters.values()
-    return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    return {key: option.default for key, option in _ALL[name].options.items()}
 
 
-def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = AUTO) -> Method:
+def parsed(given: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a method with its options; raise an `Error` if it is unknown or has other options."""
+    name, *chosen = given.split(":")
+    if name not in _ALL:
+        hint = did_you_mean(name, _ALL)
+        raise Error(f"method={given!r} is unknown.{hint} Choose one of {', '.join(_ALL)}.")
+    known = _ALL[name].options
+    values = options(name)
+    for setting in chosen:
+        option, equals, text = setting.partition("=")
+        if option not in known or not equals:
+            listed = ", ".join(f"{key}={value}" for key, value in options(name).items()) or "none"
+            hint = did_you_mean(option, known)
+            raise Error(
+                f"method={given!r}: {setting!r} is not a valid option of {name!r}; its options: {listed}.{hint}"
+            )
+        values[option] = known[option].parsed(text, given, option)
+    if name in RULE_SETS:
+        _rules(name, values)  # an error for a negative gamma
+    return name, values
+
+
+def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = "auto") -> Method:
     """Look up a method and bind its options.
 
     Parameters
@@ -97,32 +171,23 @@ def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = 
     trusted, checkpoint
         As in `conserva.relevance`. Only methods that are rule sets use them.
     """
+    from ..engine.context import Propagation, as_rule_set
+    from .gradient import by_rule_set
+
     if isinstance(given, (RuleSet, Propagation)):
         own = as_rule_set(given)
         parts = {key: value for key, value in own.to_dict().items() if key != "name"}
         return Method(own.name, own.summary, by_rule_set(own, trusted, checkpoint), parts, own)
-    name, *chosen = str(given).split(":")
-    entry = next((entry for entry in _ALL if entry[0] == name), None)
-    if entry is None:
-        near = difflib.get_close_matches(name, list(methods()), 1, 0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise Error(f"method={given!r} is unknown.{hint} Choose one of {', '.join(methods())}.")
-    _, summary, function = entry
-    defaults = options(name)
-    hints = typing.get_type_hints(function)
-    values = dict(defaults)
-    for setting in chosen:
-        option, equals, text = setting.partition("=")
-        if option not in defaults or not equals:
-            known = ", ".join(f"{key}={value}" for key, value in defaults.items()) or "none"
-            raise Error(f"method={given!r}: {setting!r} is not a valid option of {name!r}; its options: {known}.")
-        values[option] = _value(given, option, text, hints[option])
-    changed = "".join(f":{key}={value}" for key, value in values.items() if value != defaults[key])
-    rules: RuleSet | None = None
-    if name in RULE_SETS:
-        function = by_rule_set(name, trusted, checkpoint)
-        rules = rules_with(name, values["gamma"], values["bilinear"])
-    return Method(name + changed, summary, partial(function, **values), values, rules)
+    name, values = parsed(str(given))
+    changed = "".join(f":{key}={value}" for key, value in values.items() if value != options(name)[key])
+    entry = _ALL[name]
+    if entry.function is None:
+        rules = _rules(name, values)
+        apply = by_rule_set(rules, trusted, checkpoint, values["at"])
+        return Method(name + changed, entry.summary, apply, values, rules)
+    module, _, function = entry.function.partition(":")
+    apply = partial(getattr(import_module(f".{module}", __package__), function), **values)
+    return Method(name + changed, entry.summary, apply, values)
 
 
 def rules_of(method: Method) -> RuleSet | None:
@@ -130,21 +195,9 @@ def rules_of(method: Method) -> RuleSet | None:
     return method.rules if method.options.get("at", "inputs") == "inputs" else None
 
 
-def _value(given: str, option: str, text: str, kind: Any) -> Any:
-    """Parse an option's value according to its type annotation, `kind`."""
-    if typing.get_origin(kind) is typing.Literal:
-        choices = typing.get_args(kind)
-        if text in choices:
-            return text
-        raise Error(f"method={given!r}: {option}={text} is not one of {', '.join(choices)}.")
-    kinds = typing.get_args(kind) or (kind,)  # get_type_hints of Python 3.10 makes Optional where the default is None
-    if text == "None" and type(None) in kinds:
-        return None
-    number, noun = (float, "finite number") if float in kinds else (int, "whole number")
-    try:
-        value = number(text)
-        if not math.isfinite(value):
-            raise ValueError
-        return value
-    except (ValueError, OverflowError):
-        raise Error(f"method={given!r}: {option}={text} is not a {noun}.") from None
+def _rules(name: str, values: Mapping[str, Any]) -> RuleSet:
+    """Return a rule set with options: LRP-gamma for linear layers unless gamma is 0, and the rule for `bilinear`."""
+    changes: dict[str, str | float] = {"gamma": values["gamma"]} if values["gamma"] else {}
+    if values["bilinear"] != "refuse":
+        changes["bilinear"] = values["bilinear"]
+    return rule_set(name, **changes)

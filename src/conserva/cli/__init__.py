@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from .exits import ending_at_once, exit_code, leave
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 for an error, 2 for wrong arguments, 130 if interrupted."""
-    from .commands import parsed, run
-
-    def work() -> None:
-        run(parsed(arguments))
-
-    return exit_code(work, "--debug" in (sys.argv[1:] if arguments is None else arguments))
+    return _run(arguments, nullcontext)
 
 
 def program() -> None:
     """The entry point of `conserva`: `main`, with an interrupt at any moment ending the process without a traceback."""
     with ending_at_once():
-        from . import commands
+        from . import commands  # noqa: F401 - imported while an interrupt ends the process at once
+    leave(_run(None, ending_at_once))
 
-        commands.import_libraries()
-    leave(main())
+
+def _run(arguments: Sequence[str] | None, while_importing: Callable[[], AbstractContextManager[None]]) -> int:
+    """Check the arguments before the libraries are imported, which takes seconds, and run the command."""
+    from .commands import checked, import_libraries, run
+
+    def work() -> None:
+        with while_importing():
+            given = checked(arguments)
+            import_libraries(given)
+        run(given)
+
+    return exit_code(work, "--debug" in (sys.argv[1:] if arguments is None else arguments))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from .._util.devices import usable_device
 from .._util.extras import require
-from .._util.files import check_file, check_folder
+from .._util.files import check_file, check_folder, check_readable, exists, expanded
+from .._util.nearest import did_you_mean
 from .._util.text import ERROR_LENGTH, printable
+from ..attribution.registry import parsed
+from ..datasets.labelled import names_file
+from ..engine.rules import rule_set
 from ..errors import Error
-from ..models.bundled import BUNDLED
+from ..models.bundled import BUNDLED, BUNDLED_MODELS
 from ..results.saving import PICTURES
 from .progress import progress_of_parts
 
@@ -25,24 +30,50 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that escapes control characters of arguments in its error messages."""
+    """An ArgumentParser whose error messages suggest names and escape control characters."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message, limit=ERROR_LENGTH))
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            hint = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{hint and '.'}{hint}") from None
+
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 FORMATTER: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
 def add_model(parser: argparse.ArgumentParser, default: str | None = BUNDLED, shown: str = BUNDLED) -> None:
-    """Add the options --model and --device; `shown` describes the default model in the help."""
-    parser.add_argument("--model", default=default, help=f"a folder or hub name (default: the bundled {shown})")
+    """Add the options --model, --device and --dtype; `shown` describes the default model in the help."""
+    parser.add_argument(
+        "--model", default=default, help=f"a folder, a hub name, or one of `conserva models` (default: {shown})"
+    )
     add_device(parser)
+    add_dtype(parser)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Add the option --device."""
     parser.add_argument("--device", default="cpu", help="the device of the model, such as cuda (default: %(default)s)")
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Add the option --dtype."""
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default=DTYPES[0], help="the dtype of the model's weights (default: %(default)s)"
+    )
+
+
+def add_batch_tokens(parser: argparse.ArgumentParser, features: str = "tokens") -> None:
+    """Add the option --batch-tokens; `features` are what the models of the command read."""
+    parser.add_argument(
+        "--batch-tokens", type=int, metavar="N", help=f"the {features} in a batch (default: by the device)"
+    )
 
 
 def add_data(parser: argparse.ArgumentParser, data: str, texts: str) -> None:
@@ -58,8 +89,9 @@ def load_task(given: argparse.Namespace, model: str | None = None) -> Task:
     """Load the given model, or the one of --model, to the device of --device."""
     from ..tasks.loading import load
 
+    options: dict[str, Any] = {"device": device_of(given), "dtype": given.dtype}
     with progress_of_parts() as report:
-        return load(model or given.model, device=device_of(given), progress=partial(report, "Converting the model"))
+        return load(model or given.model, progress=partial(report, "Converting the model"), **options)
 
 
 def device_of(given: argparse.Namespace) -> torch.device:
@@ -89,6 +121,36 @@ def check_outputs(given: argparse.Namespace) -> None:
             if name == "png" and path.suffix.lower() != ".svg":  # SVGs of molecules and images do not need matplotlib
                 require(f"--png {path}", "matplotlib")
     out: Path | None = getattr(given, "out", None)
-    if out is not None:
+    if out is not None and "out_needs" in given:
         check_folder(out, f"--out {out}")
-        require(f"--out {out}", *getattr(given, "out_needs", ()))
+        require(f"--out {out}", *given.out_needs)
+
+
+def check_methods(given: argparse.Namespace) -> None:
+    """Raise an error if a method or a rule set is unknown, or has other options."""
+    if getattr(given, "method", None) is not None:
+        parsed(given.method)
+    for name in given.methods.split(",") if getattr(given, "methods", None) else ():
+        parsed(name)
+    for name in given.rules.split(",") if getattr(given, "rules", None) is not None else ():
+        rule_set(name)
+
+
+def check_data(data: str) -> None:
+    """Raise an error if --data is neither a file that can be read, nor a folder, nor a possible name of a dataset."""
+    path = expanded(data)
+    if path.suffix.lower() == ".txt":
+        check_readable(path, f"--data {data}", sys.maxsize)
+    elif not path.is_dir():
+        names_file(data)
+
+
+def check_model(given: argparse.Namespace) -> None:
+    """Raise an error if the model's name is a misspelt name of a bundled model."""
+    for name in filter(None, (getattr(given, "model", None), getattr(given, "name", None))):
+        is_other = name in BUNDLED_MODELS or "/" in name or "." in name or exists(name)
+        if not is_other and (hint := did_you_mean(name, BUNDLED_MODELS)):
+            raise Error(
+                f"model={name!r} is neither a folder nor a bundled model.{hint} For a model of the Hugging Face Hub, "
+                "give owner/name."
+            )

@@ -9,7 +9,7 @@ from .._util.files import write_text
 from ..errors import Error
 from ..results.saving import drawn
 from .arguments import FORMATTER, Commands
-from .model_options import add_model_options, model_and_texts
+from .model_options import add_model_options, check_names, model_and_texts
 from .output import print_json, report_written
 
 AUDIT = """examples:
@@ -28,17 +28,22 @@ def add(commands: Commands) -> None:
     add_model_options(parser)
     parser.add_argument("--rules", default="gi,ah+ln,exact", help="rule sets, comma-separated (default: %(default)s)")
     parser.add_argument("--max-gap", type=float, help="fail if a gap exceeds this fraction, under the last rule set")
+    parser.add_argument("--full", action="store_true", help="print all operations, not only the largest leaks")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", type=Path, metavar="PATH", help="write a report")
     parser.add_argument("--png", type=Path, metavar="PATH", help="draw the waterfall (.png, .svg or .pdf)")
-    parser.set_defaults(run=_audit)
+    parser.set_defaults(run=_audit, check=_check)
+
+
+def _check(given: argparse.Namespace) -> None:
+    check_names(given)
+    if given.max_gap is not None and not given.max_gap >= 0:  # also catches nan
+        raise Error(f"--max-gap {given.max_gap:g} is not a fraction of the output: give 0 or more, such as 1e-3.")
 
 
 def _audit(given: argparse.Namespace) -> None:
     from ..auditing.run import audit
 
-    if given.max_gap is not None and not given.max_gap >= 0:  # also catches nan
-        raise Error(f"--max-gap {given.max_gap:g} is not a fraction of the output: give 0 or more, such as 1e-3.")
     task, texts, target = model_and_texts(given)
     audits = [audit(task, texts, target, rules=rules) for rules in given.rules.split(",")]
     if given.json:
@@ -49,7 +54,7 @@ def _audit(given: argparse.Namespace) -> None:
         if len(audits) > 1:
             compare(audits)
         for each in audits:
-            show(each)
+            show(each, full=given.full)
     if given.html:
         from ..views.audit_page import page
 

@@ -9,7 +9,7 @@ from typing import Any
 from .._util.files import expanded, write_text
 from ..engine.rules import DEFAULT
 from ..errors import Error
-from .arguments import FORMATTER, Commands, add_data, add_model, load_task
+from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_model, check_data, load_task
 from .input_options import lines_of
 from .output import print_json, report_written
 from .progress import progress
@@ -45,11 +45,22 @@ def add(commands: Commands) -> None:
     parser.add_argument("--swaps", type=int, default=10, help="entities to swap as a check (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of draws and tests (default: %(default)s)")
     parser.add_argument("--no-truncate", action="store_true", help="fail on texts that exceed the maximum length")
-    parser.add_argument("--batch-tokens", type=int, help="the tokens in a batch (default: by the device)")
+    add_batch_tokens(parser)
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write everything there, and resume from there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser)
-    parser.set_defaults(run=_bias, out_needs=("pyarrow",))
+    parser.set_defaults(run=_bias, check=_check, out_needs=("pyarrow",))
+
+
+def _check(given: argparse.Namespace) -> None:
+    if given.tagger is not None and given.groups is not None:
+        raise Error(f"--groups {given.groups} and --tagger {given.tagger} both define groups: give one of them.")
+    has_columns = given.text_column or given.label_column or given.split
+    if expanded(given.data).suffix.lower() == ".txt" and has_columns:
+        raise Error(f"--data {given.data} has no columns: --text-column, --label-column and --split are for tables.")
+    if not 0 < given.level < 1:
+        raise Error(f"--level {given.level:g} is not a significance level: give a number between 0 and 1.")
+    check_data(given.data)
 
 
 def _bias(given: argparse.Namespace) -> None:
@@ -93,8 +104,6 @@ def _groups(given: argparse.Namespace) -> Any:
     if given.tagger is None:
         groups = given.groups or "names"
         return groups.split(",") if "," in groups else groups
-    if given.groups is not None:
-        raise Error(f"--groups {given.groups} and --tagger {given.tagger} both define groups: give one of them.")
     from ..bias_study.tagger import tagger_of
 
     return tagger_of(given.tagger)
@@ -109,8 +118,6 @@ def _texts(given: argparse.Namespace) -> Any:
     if path.suffix.lower() != ".txt":
         data = read_labelled(given.data, text=given.text_column, label=given.label_column, split=given.split)
         return data.take(given.count, given.seed)
-    if given.text_column or given.label_column or given.split:
-        raise Error(f"--data {given.data} has no columns: --text-column, --label-column and --split are for tables.")
     if given.count is None:
         return Corpus(
             ((line, None) for line in lines_of(path, option)),

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
 from .. import __version__
-from . import audit_command, bias_command, doctor_command, evaluate_command, explain_commands
-from .arguments import FORMATTER, Parser, check_outputs
+from .._util.nearest import nearest
+from . import (
+    audit_command,
+    bias_command,
+    completion_command,
+    doctor_command,
+    evaluate_command,
+    explain_commands,
+    models_command,
+)
+from .arguments import FORMATTER, Parser, check_methods, check_model, check_outputs
+from .exits import advise_if_interrupted
 
 COMMANDS: tuple[ModuleType, ...] = (
     explain_commands,
+    models_command,
     audit_command,
     doctor_command,
     evaluate_command,
@@ -24,12 +34,14 @@ if find_spec("conserva.paper") is not None:  # an installation may leave it out
     from . import reproduce_command, train_command
 
     COMMANDS += (train_command, reproduce_command)
+COMMANDS += (completion_command,)
 
-_WITHOUT_LIBRARIES = ("-h", "--help", "--version")
+LIBRARIES = ("torch", "transformers", "conserva.tasks.loading", "conserva.explaining.explain")
+"""Modules that take seconds to import. Commands that do not need them set `imports` to an empty tuple."""
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the arguments; wrong ones, `--help` and `--version` exit the program."""
+def parser_of_all() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser, and those of the commands by name."""
     parser = Parser("conserva", description="Explanations of Transformers that add up.", **FORMATTER)
     parser.add_argument("--version", action="version", version=f"conserva {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
@@ -40,21 +52,44 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         command.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks of errors"
         )
-    given = parser.parse_args(arguments)
+    return parser, dict(commands.choices)
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the arguments; wrong ones, `--help` and `--version` exit the program."""
+    parser, commands = parser_of_all()
+    given, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options = [option[2:] for action in commands[given.command]._actions for option in action.option_strings]
+        wrong = [each[2:].partition("=")[0] for each in unknown if each.startswith("--")]
+        near = next(filter(None, (nearest(name, options) for name in wrong)), None)
+        hint = f". Did you mean '--{near}'?" if near else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     for name, value in vars(given).items():
         if value == []:  # argparse's result for `--option=--`
             parser.error(f"argument --{name.replace('_', '-')}: expected one argument, not '--'")
     return given
 
 
-def run(given: argparse.Namespace) -> None:
-    """Check that the outputs of a command can be written, and run it."""
+def checked(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the arguments, and check all that can be checked without the libraries."""
+    given = parsed(arguments)
     check_outputs(given)
+    check_methods(given)
+    check_model(given)
+    if hasattr(given, "check"):
+        given.check(given)
+    return given
+
+
+def import_libraries(given: argparse.Namespace) -> None:
+    """Import the libraries that the command needs."""
+    for name in getattr(given, "imports", LIBRARIES):
+        import_module(name)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Run a command. After an interrupt, those that write to --out go on when they are started again."""
+    if getattr(given, "out", None) is not None:
+        advise_if_interrupted(lambda: "the same command goes on")
     given.run(given)
-
-
-def import_libraries() -> None:
-    """Import the libraries that take seconds, unless the command only prints its help or version."""
-    if len(sys.argv) > 1 and not any(option in sys.argv for option in _WITHOUT_LIBRARIES):
-        for name in ("torch", "transformers", "conserva.tasks.loading", "conserva.explaining.explain"):
-            import_module(name)

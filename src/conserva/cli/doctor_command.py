@@ -6,7 +6,7 @@ import argparse
 
 from ..errors import Error
 from .arguments import FORMATTER, Commands
-from .model_options import add_model_options, model_and_texts
+from .model_options import add_model_options, check_names, model_and_texts
 from .output import print_json
 
 DOCTOR = """examples:
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     add_model_options(parser)
     parser.add_argument("--rules", default="exact", help="a rule set (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_doctor)
+    parser.set_defaults(run=_doctor, check=check_names)
 
 
 def _doctor(given: argparse.Namespace) -> None:

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 
 from .._util.files import write_text
+from ..datasets.catalogue import GRAPH_NAMES
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
 from ..results.saving import drawn
-from .arguments import FORMATTER, Commands, add_data, add_model, load_task, refuse
+from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_model, check_data, load_task, refuse
 from .output import print_json, report_written
 from .progress import progress
 
@@ -48,13 +49,20 @@ def add(commands: Commands) -> None:
     parser.add_argument("--random-seeds", type=int, default=5, help="random orders to average (default: %(default)s)")
     parser.add_argument("--no-reference", action="store_true", help="leave out the baselines")
     parser.add_argument("--truncate", action="store_true", help="truncate texts that exceed the maximum length")
-    parser.add_argument(
-        "--batch-tokens", type=int, help="the tokens, nodes or patches in a batch (default: by the device)"
-    )
+    add_batch_tokens(parser, "tokens, nodes or patches")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write everything there, and resume from there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_model(parser, BUNDLED, f"{BUNDLED}; also {MOLECULES} and {DIGITS} for graphs, {IMAGES} for images")
-    parser.set_defaults(run=_evaluate, out_needs=("pyarrow", "matplotlib"))
+    parser.set_defaults(run=_evaluate, check=_check, out_needs=("pyarrow", "matplotlib"))
+
+
+def _check(given: argparse.Namespace) -> None:
+    from ..evaluation.protocol import protocol_of
+
+    steps = int(given.steps) if given.steps and given.steps.isdecimal() else given.steps
+    protocol_of(given.protocol, given.watch, True, steps)
+    if given.data not in GRAPH_NAMES:
+        check_data(given.data)
 
 
 def _evaluate(given: argparse.Namespace) -> None:

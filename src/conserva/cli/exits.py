@@ -36,11 +36,14 @@ class _Process:
 
     interrupted = False
     ending = False
+    advice: Callable[[], str] | None = None
+    """Returns what a user can do after an interrupt."""
 
 
 def exit_code(work: Callable[[], None], debug: bool = False) -> int:
     """Run a function and return the exit code; an error is printed as one line, with its traceback if `debug`."""
     _make_streams_safe()
+    _Process.advice = None
     try:
         work()
         sys.stdout.flush()  # so that a full disk is reported here, not while Python exits
@@ -70,7 +73,7 @@ def exit_code(work: Callable[[], None], debug: bool = False) -> int:
 def _code_and_message(error: BaseException) -> tuple[int, str | None]:
     """Return the exit code and the message for an exception."""
     if _Process.interrupted or isinstance(error, KeyboardInterrupt):  # libraries may turn it into another exception
-        return INTERRUPTED, "interrupted"
+        return INTERRUPTED, _interrupted()
     if isinstance(error, Error):
         return FAILED, str(error)
     if isinstance(error, BrokenPipeError):
@@ -88,6 +91,16 @@ def _code_and_message(error: BaseException) -> tuple[int, str | None]:
         FAILED,
         f"Internal error, {name}: {message or 'no message'}. Run it again with --debug, and report the traceback.",
     )
+
+
+def _interrupted() -> str:
+    """Return the message after an interrupt."""
+    return "interrupted" if _Process.advice is None else f"interrupted; {_Process.advice()}"
+
+
+def advise_if_interrupted(advice: Callable[[], str]) -> None:
+    """From now on, the message after an interrupt ends with what this function returns."""
+    _Process.advice = advice
 
 
 def _is_output(error: OSError) -> bool:
@@ -149,7 +162,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     """Exit without cleanup; files that were being written are left as hidden temporary files."""
     if not _Process.ending:
         # The escape sequence shows the cursor again, which a progress bar may have hidden.
-        os.write(2, b"\x1b[?25hconserva: interrupted\n" if os.isatty(2) else b"conserva: interrupted\n")
+        os.write(2, f"{chr(27) + '[?25h' if os.isatty(2) else ''}conserva: {_interrupted()}\n".encode())
         os._exit(INTERRUPTED)
 
 

@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import argparse
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._util.files import write_parts
 from ..engine.rules import DEFAULT
 from ..errors import Error
 from ..models.bundled import BUNDLED, DIGITS, IMAGES, MOLECULES
-from ..results.explanation import Explanation
 from ..results.generation import LOG_PROBABILITY, LOGIT
 from ..results.result import Result
-from ..results.saving import drawn
-from .arguments import FORMATTER, Commands, add_model, load_task, refuse
-from .input_options import add_inputs, inputs_of, lines_of, prepared, target_for, target_of
-from .output import print_json, print_json_list, report_written
-from .progress import progress
+from .arguments import FORMATTER, Commands, add_batch_tokens, add_model, load_task, refuse
+from .file_explaining import add_file, check_file_options, explain_file
+from .input_options import add_inputs, check_inputs, inputs_of, prepared, target_for
+from .output import print_json, report_written
+from .parts import displayed_parts, print_result
+from .windows_option import add_windows
 
 if TYPE_CHECKING:
     from ..tasks import Causal, Seq2Seq, Task
-
-MOST_DRAWN = 200
-"""The maximum number of text explanations in one picture."""
 
 EXPLAIN = """examples:
   conserva explain "a gorgeous, witty, seductive movie."
   conserva explain "not much of anything." --target "positive - negative" --method exact
   conserva explain --model cross-encoder/nli-deberta-v3-base "A man eats." --with "Someone is eating."
   conserva explain --file reviews.txt --words --html reviews.html
+  conserva explain --file reviews.csv --text-column body --id-column key --out why.parquet
   echo "a joy." | conserva explain - --json
   conserva explain --smiles "CC(C)Cc1ccc(cc1)C(C)C(=O)O" --png ibuprofen.png
   conserva explain --digit 7 --html seven.html
   conserva explain --digit 7 --model digits --png seven.png
   conserva explain --model SmolLM2.gguf --prompt "The capital of France is" --contrast London
   conserva explain --model SmolLM2.gguf --prompt "Tell me a joke." --chat --generate 30 --html joke.html
-  conserva explain --model google/vit-base-patch16-224 --image cat.jpg --html cat.html"""
+  conserva explain --model google/vit-base-patch16-224 --image cat.jpg --html cat.html
+
+With --out, every row of the file is a row of a table: .csv (with lists as JSON), .jsonl or .parquet. A row that cannot
+be explained gets an error there, and the run goes on. An interrupted run is resumed when the same command is given
+again."""
 
 COMPARE = """examples:
   conserva compare "has a lot of the virtues of eastwood at his best."
@@ -53,9 +52,9 @@ METHODS = """The options of a method are in brackets, with their defaults. To ch
 def add(commands: Commands) -> None:
     """Add the commands to the parser."""
     explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **FORMATTER)
-    explain.add_argument("--file", type=Path, help="a file with one text per line")
     explain.add_argument("--method", default=DEFAULT, help="one of `conserva methods` (default: %(default)s)")
     _shared(explain)
+    add_file(explain)
     explain.add_argument(
         "--generate",
         type=int,
@@ -69,30 +68,64 @@ def add(commands: Commands) -> None:
         "--score", choices=(LOGIT, LOG_PROBABILITY), help=f"the explained quantity of each token (default: {LOGIT})"
     )
     explain.add_argument("--trace", action="store_true", help="show relevance at every layer")
-    explain.set_defaults(run=_explain)
+    explain.set_defaults(run=_explain, check=_check_explain)
 
     compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **FORMATTER)
     compare.add_argument("--methods", help="the methods, comma-separated (default: all)")
     _shared(compare)
-    compare.set_defaults(run=_compare, generate=None, continuation=None)
+    compare.set_defaults(run=_compare, check=_check_compare, generate=None, continuation=None)
 
     methods = commands.add_parser("methods", help="list the methods", epilog=METHODS, **FORMATTER)
     methods.add_argument("--json", action="store_true", help="print JSON")
-    methods.set_defaults(run=_methods)
+    methods.set_defaults(run=_methods, imports=())
 
 
 def _shared(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
-    add_model(parser, None, f"{BUNDLED}, {MOLECULES} for molecules, {DIGITS} for digits, {IMAGES} for images")
+    add_model(parser, None, f"{BUNDLED}; {MOLECULES} for molecules, {DIGITS} for digits, {IMAGES} for images")
+    add_batch_tokens(parser)
     parser.add_argument("--words", action="store_true", help="merge the subword tokens of a word")
     parser.add_argument("--hide-special", action="store_true", help="hide [CLS], [SEP] and other special tokens")
     parser.add_argument(
         "--hide-sink", action="store_true", help="hide a language model's first token, the attention sink"
     )
     parser.add_argument("--truncate", action="store_true", help="truncate texts that exceed the maximum length")
+    add_windows(parser)
+    parser.add_argument("--numbers", action="store_true", help="print the scores beside the coloured tokens")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", type=Path, metavar="PATH", help="write a page")
     parser.add_argument("--png", type=Path, metavar="PATH", help="write a picture (.png, .svg or .pdf)")
+
+
+_OF_EXPLANATIONS = ("words", "hide_special", "hide_sink", "windows", "batch_tokens", "numbers")
+"""The options that apply to explanations only."""
+
+
+def _check_explain(given: argparse.Namespace) -> None:
+    check_inputs(given, given.file)
+    generates = given.generate is not None or given.continuation is not None
+    if given.file is not None and (generates or given.trace):
+        raise Error(f"--file {given.file} does not work with --generate, --continuation or --trace: give one text.")
+    if given.score is not None and not generates:
+        raise Error(f"--score {given.score} applies to generated tokens only: add --generate or --continuation.")
+    _check_shared(given)
+    if generates:
+        refuse("a generation", given, "target", "contrast", "png", "trace", *_OF_EXPLANATIONS)
+    if given.trace:
+        refuse("a trace", given, *_OF_EXPLANATIONS)
+    check_file_options(given)
+
+
+def _check_compare(given: argparse.Namespace) -> None:
+    check_inputs(given)
+    _check_shared(given)
+
+
+def _check_shared(given: argparse.Namespace) -> None:
+    if given.windows and given.truncate:
+        raise Error("--windows and --truncate exclude each other: windows cover the whole text.")
+    if given.batch_tokens is not None and given.batch_tokens < 1:
+        raise Error(f"--batch-tokens {given.batch_tokens} is too small: give 1 or more.")
 
 
 def _explain(given: argparse.Namespace) -> None:
@@ -100,73 +133,39 @@ def _explain(given: argparse.Namespace) -> None:
     from ..tasks import Causal, Seq2Seq
 
     inputs, model = inputs_of(given, given.file)
-    generates = given.generate is not None or given.continuation is not None
-    if given.file is not None and (generates or given.trace):
-        raise Error(f"--file {given.file} does not work with --generate, --continuation or --trace: give one text.")
     task = load_task(given, model)
     inputs = prepared(task, inputs, given)
-    if isinstance(task, (Causal, Seq2Seq)) and generates:
+    if isinstance(task, (Causal, Seq2Seq)) and (given.generate is not None or given.continuation is not None):
         _generate(task, inputs[0], given)
-        return
-    if given.score is not None:
-        raise Error(f"--score {given.score} applies to generated tokens only: add --generate or --continuation.")
-    if given.trace:
+    elif given.trace:
         _trace(task, inputs[0], given)
     elif given.file is not None:
-        _write(_printed(_explained(task, given), given), given)
+        explain_file(task, given)
     else:
         explanation = explain(task, inputs[0], target_for(task, inputs[0], given), **_options(given))
-        _finish(_displayed(explanation, given), given)
-
-
-def _explained(task: Task, given: argparse.Namespace) -> Iterator[Explanation]:
-    """Yield the explanations of a file's texts lazily, so that a file of any length can be explained."""
-    from ..explaining.explain import explain_stream
-
-    option = f"--file {given.file}"
-    count = sum(1 for _ in lines_of(given.file, option))
-    if not count:
-        raise Error(f"{option} has no text.")
-    if given.png and count > MOST_DRAWN:
-        raise Error(f"{option} has {count} texts, but --png draws at most {MOST_DRAWN}: use --html, or a shorter file.")
-
-    def target(texts: Sequence[str]) -> Any:
-        return [target_for(task, text, given) for text in texts] if given.contrast else target_of(given.target, task)
-
-    with progress("explaining") as report:
-        stream = explain_stream(task, lines_of(given.file, option), target, **_options(given))
-        for done, explanation in enumerate(stream, 1):
-            yield _displayed(explanation, given)
-            report(done, count)
-
-
-def _printed(explanations: Iterable[Explanation], given: argparse.Namespace) -> Iterator[Explanation]:
-    """Print explanations, and yield each after it is printed."""
-    if given.json:
-        yield from print_json_list(explanations, Explanation.to_dict)
-        return
-    for explanation in explanations:
-        explanation.show()
-        yield explanation
+        _finish(displayed_parts(explanation, given), given)
 
 
 def _generate(task: Causal | Seq2Seq, prompt: Any, given: argparse.Namespace) -> None:
     from ..explaining.generate import explain_generation
 
-    refuse("a generation", given, "target", "contrast", "png", "trace", "words", "hide_special", "hide_sink")
     tokens, score = 40 if given.generate is None else given.generate, given.score or LOGIT
-    options = {"continuation": given.continuation, "tokens": tokens, "score": score, **_options(given)}
+    options = {"continuation": given.continuation, "tokens": tokens, "score": score, **_options_of_one(given)}
     _finish(explain_generation(task, prompt, **options), given)
 
 
 def _trace(task: Task, item: Any, given: argparse.Namespace) -> None:
     from ..explaining.trace import trace
 
-    refuse("a trace", given, "words", "hide_special", "hide_sink")
-    _finish(trace(task, item, target_for(task, item, given), **_options(given)), given)
+    _finish(trace(task, item, target_for(task, item, given), **_options_of_one(given)), given)
 
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the options shared by explanations in batches."""
+    return {**_options_of_one(given), "windows": given.windows, "batch_tokens": given.batch_tokens}
+
+
+def _options_of_one(given: argparse.Namespace) -> dict[str, Any]:
     """Return the options shared by all explanations; JSON output includes the hash of the weights."""
     return {"method": given.method, "truncate": given.truncate, "fingerprint": given.json}
 
@@ -176,24 +175,29 @@ def _finish(result: Result, given: argparse.Namespace) -> None:
     if given.json:
         print_json(result.to_dict())
     else:
-        result.show()
+        print_result(result, given)
     for path in filter(None, (given.html, given.png)):
         report_written(result.save(path))
 
 
 def _compare(given: argparse.Namespace) -> None:
-    from ..attribution import find
     from ..explaining.compare import compare
 
-    names = given.methods.split(",") if given.methods else None
-    for name in names or ():
-        find(name)
     inputs, model = inputs_of(given)
     task = load_task(given, model)
     (item,) = prepared(task, inputs, given)
     target = target_for(task, item, given)
-    comparison = compare(task, item, target, methods=names, truncate=given.truncate, fingerprint=given.json)
-    _finish(comparison.each(lambda explanation: _displayed(explanation, given)), given)
+    comparison = compare(
+        task,
+        item,
+        target,
+        methods=given.methods.split(",") if given.methods else None,
+        truncate=given.truncate,
+        windows=given.windows,
+        batch_tokens=given.batch_tokens,
+        fingerprint=given.json,
+    )
+    _finish(comparison.each(lambda explanation: displayed_parts(explanation, given)), given)
 
 
 def _methods(given: argparse.Namespace) -> None:
@@ -205,32 +209,3 @@ def _methods(given: argparse.Namespace) -> None:
     for name, summary in methods().items():
         chosen = ", ".join(f"{key}={value}" for key, value in options(name).items())
         print(f"{name:<14}{summary}" + (f" [{chosen}]" if chosen else ""))
-
-
-def _displayed(explanation: Explanation, given: argparse.Namespace) -> Explanation:
-    """Apply --hide-sink, --words and --hide-special."""
-    explanation = explanation.without_sink() if given.hide_sink else explanation
-    explanation = explanation.merged() if given.words else explanation
-    return explanation.visible() if given.hide_special else explanation
-
-
-def _write(explanations: Iterable[Explanation], given: argparse.Namespace) -> None:
-    """Write the files of --html and --png; a page is written incrementally."""
-    from ..views.explanation_figure import draw
-    from ..views.explanation_page import page_parts
-
-    kept = []
-
-    def keeping() -> Iterator[Explanation]:
-        for explanation in explanations:
-            if given.png:
-                kept.append(explanation)
-            yield explanation
-
-    if given.html:
-        write_parts(given.html, page_parts(keeping()), f"--html {given.html}")
-        report_written(given.html)
-    else:
-        deque(keeping(), maxlen=0)
-    if given.png:
-        report_written(drawn(given.png, lambda path: draw(kept, path), f"--png {given.png}"))

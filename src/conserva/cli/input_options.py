@@ -76,8 +76,8 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--contrast", metavar="OTHER", help="explain the target, or the prediction, minus this one")
 
 
-def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
-    """Return the inputs and the name of the model. The texts of `file` are not read here, but by `lines_of`."""
+def check_inputs(given: argparse.Namespace, file: Path | None = None) -> None:
+    """Raise an error unless exactly one input is given, with options that apply to it."""
     others = {option.flag: getattr(given, name) for name, option in INPUT_OPTIONS.items()}
     options = {"text": given.text, "--file": file, **others}
     chosen = [name for name, value in options.items() if value is not None]
@@ -89,15 +89,26 @@ def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list
         raise Error(f"--with {given.second!r} needs a text as the first part of the input: give one.")
     if given.chat and given.prompt is None:
         raise Error("--chat needs a prompt: give one with --prompt.")
-    name = next((name for name in INPUT_OPTIONS if getattr(given, name) is not None), None)
+    name = _input_option(given)
+    if name is not None and given.model is None and INPUT_OPTIONS[name].bundled is None:
+        option = INPUT_OPTIONS[name]
+        raise Error(f"{option.flag} needs a model that takes {option.reads}: give one with --model.")
+
+
+def _input_option(given: argparse.Namespace) -> str | None:
+    """Return the name of the given option of `INPUT_OPTIONS`."""
+    return next((name for name in INPUT_OPTIONS if getattr(given, name) is not None), None)
+
+
+def inputs_of(given: argparse.Namespace, file: Path | None = None) -> tuple[list[Any], str]:
+    """Return the inputs and the name of the model. The texts of `file` are not read here."""
+    name = _input_option(given)
     if name is None:
         texts: list[Any] = [read_text(given.text)] if file is None else []
         inputs = texts if given.second is None else [(texts[0], given.second)]
         return inputs, given.model or BUNDLED
-    option = INPUT_OPTIONS[name]
-    model = given.model or option.bundled
-    if model is None:
-        raise Error(f"{option.flag} needs a model that takes {option.reads}: give one with --model.")
+    model = given.model or INPUT_OPTIONS[name].bundled
+    assert model is not None  # by `check_inputs`
     return [_input(name, getattr(given, name), given.chat)], model
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Error
 from ..models.bundled import BUNDLED
-from .arguments import add_device, load_task
+from .arguments import add_device, add_dtype, load_task
 from .input_options import target_of
 
 if TYPE_CHECKING:
@@ -28,14 +28,19 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", help="the same as MODEL")
     add_device(parser)
+    add_dtype(parser)
     parser.add_argument("--text", action="append", help="an input text; may be repeated")
     parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
 
 
-def model_and_texts(given: argparse.Namespace) -> tuple[Task, list[str], str | int | None]:
-    """Load the model, and return its task, the texts, and the target."""
+def check_names(given: argparse.Namespace) -> None:
+    """Raise an error if two different models are given."""
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are given, {given.name!r} and --model {given.model!r}: give one.")
+
+
+def model_and_texts(given: argparse.Namespace) -> tuple[Task, list[str], str | int | None]:
+    """Load the model, and return its task, the texts, and the target."""
     task = load_task(given, given.name or given.model or BUNDLED)
     _check_texts(task, given.text)
     return task, list(given.text or TEXTS), target_of(given.target, task)

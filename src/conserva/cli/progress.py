@@ -19,12 +19,12 @@ def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
         yield _lines(doing)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        row = bar.add_task(doing, total=None)
-        yield lambda done, total: bar.update(row, completed=done, total=total)
+        row, pace = bar.add_task(doing, total=None, pace=""), _Pace()
+        yield lambda done, total: bar.update(row, completed=done, total=total, pace=pace.of(done, total))
 
 
 @contextmanager
@@ -42,21 +42,42 @@ def progress_of_parts() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
+class _Pace:
+    """The items per second since the first report, and the time that the rest takes at this rate."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._first: int | None = None
+
+    def of(self, done: int, total: int, now: float | None = None) -> str:
+        """Return rate and time left as text; an empty string before they are known."""
+        self._first = done if self._first is None else self._first
+        seconds = (time.monotonic() if now is None else now) - self.began
+        if done <= self._first or seconds <= 0:
+            return ""
+        rate = (done - self._first) / seconds
+        return f"{_per_second(rate)}, {_duration((total - done) / rate)} left"
+
+
 def _lines(doing: str) -> Callable[[int, int], None]:
-    began = last = time.monotonic()
-    first: int | None = None
+    pace = _Pace()
+    last = pace.began
 
     def report(done: int, total: int) -> None:
-        nonlocal last, first
-        first = done if first is None else first
+        nonlocal last
         now = time.monotonic()
-        if now - last < SECONDS_BETWEEN_LINES or done <= first:
-            return
-        last = now
-        left = (now - began) / (done - first) * (total - done)
-        print_message(f"{doing}: {done} of {total}, {_duration(left)} left")
+        text = pace.of(done, total, now)
+        if text and now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            print_message(f"{doing}: {done} of {total}, {text}")
 
     return report
+
+
+def _per_second(rate: float) -> str:
+    if rate >= 10:
+        return f"{rate:,.0f}/s"
+    return f"{rate:.1f}/s" if rate >= 0.1 else f"{1 / rate:.0f} s each"
 
 
 def _duration(seconds: float) -> str:

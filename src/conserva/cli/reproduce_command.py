@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._util.nearest import did_you_mean
+from ..datasets.catalogue import DATASETS, GRAPH_NAMES
 from ..errors import Error
 from ..paper.training.recipe import EMBEDDINGS
 from .arguments import FORMATTER, Commands, add_device, device_of
@@ -57,10 +59,10 @@ def add(commands: Commands) -> None:
     graphs = parser.add_argument_group("graphs")
     graphs.add_argument("--masks", help="how to mask nodes, comma-separated (default: token,induced,blank)")
     graphs.add_argument("--post-norm", action="store_true", default=None, help="post-norm instead of pre-norm layers")
-    parser.set_defaults(run=_reproduce, out_needs=("matplotlib",))
+    parser.set_defaults(run=_reproduce, check=_check, out_needs=("matplotlib",))
 
 
-def _reproduce(given: argparse.Namespace) -> None:
+def _check(given: argparse.Namespace) -> None:
     for experiment, options in _OPTIONS.items():
         for name in options if experiment != given.experiment else ():
             if getattr(given, name) is not None:
@@ -70,6 +72,14 @@ def _reproduce(given: argparse.Namespace) -> None:
                 )
     if given.jobs < 1:
         raise Error(f"--jobs {given.jobs} is not positive: give 1 or more.")
+    known = DATASETS if given.experiment == "text" else GRAPH_NAMES
+    for name in _names(given.datasets):
+        if name not in known and (hint := did_you_mean(name, known)):  # others are looked up by the experiment
+            raise Error(f"--datasets {given.datasets}: {name!r} is unknown.{hint} Choose from {', '.join(known)}.")
+    _seeds(given)
+
+
+def _reproduce(given: argparse.Namespace) -> None:
     if given.quick:
         import torch
 

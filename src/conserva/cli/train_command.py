@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._util.nearest import did_you_mean
 from .._util.text import printable
+from ..datasets.catalogue import DATASETS, GRAPH_NAMES
 from ..errors import Error
-from ..models.bundled import DIGITS, MOLECULES
 from ..paper.training.recipe import EMBEDDINGS
 from .arguments import FORMATTER, Commands, add_device, device_of
 from .output import print_json, report_written
@@ -50,11 +50,9 @@ def add_embeddings(parser: argparse.ArgumentParser, otherwise: str = EMBEDDINGS)
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
-    from ..datasets import DATASETS
-
     own = "(default: the dataset's recipe)"
     parser = commands.add_parser("train", help="train the paper's classifiers", epilog=TRAIN, **FORMATTER)
-    parser.add_argument("dataset", metavar="DATASET", help=", ".join((*DATASETS, MOLECULES, DIGITS)))
+    parser.add_argument("dataset", metavar="DATASET", help=", ".join((*DATASETS, *GRAPH_NAMES)))
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the output folder")
     parser.add_argument("--seed", type=int, default=0, help="the seed of weights, batches and dropout (default: 0)")
     parser.add_argument("--epochs", type=int, help=f"the maximum number of epochs {own}")
@@ -82,17 +80,32 @@ def add(commands: Commands) -> None:
     graphs.add_argument("--width", type=int, help="the hidden size of attention and feed-forward layers (default: 80)")
     graphs.add_argument("--dropout", type=float, help="the dropout on tokens and after each layer (default: 0.1)")
     graphs.add_argument("--post-norm", action="store_true", default=None, help="post-norm instead of pre-norm layers")
-    parser.set_defaults(run=_train)
+    parser.set_defaults(run=_train, check=_check, out_needs=())
 
 
-def _train(given: argparse.Namespace) -> None:
-    is_graphs = _names_graphs(given.dataset)
+def _check(given: argparse.Namespace) -> None:
+    known = (*DATASETS, *GRAPH_NAMES)
+    if given.dataset in known:
+        _check_kind(given, given.dataset in GRAPH_NAMES)
+    elif hint := did_you_mean(given.dataset, known):  # other names are looked up by the classifiers
+        raise Error(f"dataset={given.dataset!r} is unknown.{hint} Choose one of {', '.join(known)}.")
+
+
+def _check_kind(given: argparse.Namespace, is_graphs: bool) -> None:
+    """Raise an error for an option that is for the other kind of datasets."""
     for name in _TEXTS_ONLY if is_graphs else _GRAPHS_ONLY:
         value = getattr(given, name)
         if value is not None:
             option = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
             kind, other = ("graphs", "texts") if is_graphs else ("texts", "graphs")
             raise Error(f"{option} is for {other}, and {given.dataset!r} is a dataset of {kind}: leave it out.")
+
+
+def _train(given: argparse.Namespace) -> None:
+    from ..datasets.graph_catalogue import GRAPH_DATASETS
+
+    is_graphs = given.dataset in GRAPH_DATASETS
+    _check_kind(given, is_graphs)
     from ..paper.training.run import train
 
     with progress_of_parts() as on_progress:
@@ -113,15 +126,6 @@ def _train(given: argparse.Namespace) -> None:
     else:
         print(printable(_summary(record)))
     report_written(given.out)
-
-
-def _names_graphs(name: str) -> bool:
-    """Return whether a name is that of a graph dataset, or a misspelling closest to one."""
-    from ..datasets import DATASETS
-    from ..datasets.graph_catalogue import GRAPH_DATASETS
-
-    near = [name] if name in DATASETS else difflib.get_close_matches(name.lower(), [*GRAPH_DATASETS, *DATASETS], 1, 0.4)
-    return name in GRAPH_DATASETS or (bool(near) and near[0] in GRAPH_DATASETS)
 
 
 def _texts(given: argparse.Namespace) -> Classifier:

@@ -18,7 +18,6 @@ for a part of a split. The numbers of rows after cleaning:
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -26,12 +25,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._util.files import expanded
+from .._util.nearest import did_you_mean
 from ..errors import Error
 from .cleaning import Row, clean_text, contradictory, held_out, letters_and_digits, without
 from .labelled import Labelled, read_labelled
 
 SPLITS = ("train", "validation", "test")
 """The splits that every dataset has."""
+
+GRAPH_NAMES = ("bace", "bace-random", "mnist")
+"""The datasets of graphs, which `graph_catalogue` defines: their names are needed without importing torch."""
 
 FOLDER_VARIABLE = "CONSERVA_DATA"
 """The environment variable with the default folder of datasets."""
@@ -125,8 +128,7 @@ class Dataset:
 def dataset(name: str) -> Dataset:
     """Return a dataset by its name."""
     if name not in DATASETS:
-        near = difflib.get_close_matches(name.lower(), list(DATASETS), 1, 0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, DATASETS)
         raise Error(f"dataset={name!r} is unknown.{hint} Choose one of {', '.join(DATASETS)}.")
     return DATASETS[name]
 

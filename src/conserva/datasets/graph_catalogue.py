@@ -11,14 +11,14 @@ BACE is split by scaffolds; `bace-random` has the same molecules in random split
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from .._util.nearest import did_you_mean
 from ..errors import Error
-from .catalogue import SPLITS
+from .catalogue import GRAPH_NAMES, SPLITS
 from .graph import Graph
 from .molecules import EDGE_VALUES, NODE_VALUES, bace
 from .superpixels import NODE_FEATURES, digits
@@ -89,8 +89,7 @@ class GraphDataset:
 def graph_dataset(name: str) -> GraphDataset:
     """Return a dataset of graphs by its name."""
     if name not in GRAPH_DATASETS:
-        near = difflib.get_close_matches(name.lower(), list(GRAPH_DATASETS), 1, 0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, GRAPH_DATASETS)
         raise Error(f"dataset={name!r} is unknown.{hint} Choose one of {', '.join(GRAPH_DATASETS)}.")
     return GRAPH_DATASETS[name]
 
@@ -126,9 +125,11 @@ _SIZE = {"hidden_size": 80, "num_attention_heads": 8, "ffn_size": 80, "num_hidde
 _WIDE = {"hidden_size": 256, "ffn_size": 256}
 """A wider model is more accurate after the paper's ten epochs; chosen from 80 to 256 on the validation split."""
 
+BACE, BACE_RANDOM, MNIST = GRAPH_NAMES
+
 GRAPH_DATASETS: Mapping[str, GraphDataset] = {
-    "bace": GraphDataset(
-        "bace",
+    BACE: GraphDataset(
+        BACE,
         "BACE",
         ("inactive", "active"),
         "roc_auc",
@@ -137,8 +138,8 @@ GRAPH_DATASETS: Mapping[str, GraphDataset] = {
         ("rdkit",),
         _bace,
     ),
-    "bace-random": GraphDataset(
-        "bace-random",
+    BACE_RANDOM: GraphDataset(
+        BACE_RANDOM,
         "BACE-random",
         ("inactive", "active"),
         "roc_auc",
@@ -147,8 +148,8 @@ GRAPH_DATASETS: Mapping[str, GraphDataset] = {
         ("rdkit",),
         _bace_random,
     ),
-    "mnist": GraphDataset(
-        "mnist",
+    MNIST: GraphDataset(
+        MNIST,
         "MNIST superpixels",
         tuple("0123456789"),
         "accuracy",

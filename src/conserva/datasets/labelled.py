@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
-
-import numpy as np
 
 from .._util.files import expanded, reason
 from ..errors import Error
@@ -78,7 +77,7 @@ def read_labelled(
     allow_empty
         Whether empty texts are accepted; otherwise they raise an `Error`.
     """
-    if _names_file(source):
+    if names_file(source):
         table = read_file(expanded(source))
         rows = _rows_of_split(table, split)
     else:
@@ -89,7 +88,7 @@ def read_labelled(
         raise Error(f"{table.source!r} has no rows: give a source with at least one text.")
     text_column = _find(table, "text", text, TEXT_COLUMNS)
     if text_column is None:
-        raise Error(f"{table.source!r} has no column of texts: choose one with text=, from {_listed(table.names)}.")
+        raise Error(f"{table.source!r} has no column of texts: choose one with text=, from {listed(table.names)}.")
     label_column = _find(table, "label", label, tuple(name for name in LABEL_COLUMNS if name != text_column.lower()))
     texts = table.column(text_column)
     labels = None
@@ -108,9 +107,10 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
     folded: dict[str, set[int]] = {}
     for name, index in known.items():
         folded.setdefault(name.casefold(), set()).add(index)
-    indices = []
+    indices: list[int] = []
+    label: Any
     for row, label in enumerate(labels, 1):
-        if isinstance(label, (int, np.integer)):
+        if isinstance(label, Integral):  # also those of numpy
             if label not in range(classes):
                 raise Error(f"Label {label} of row {row} is out of range: the model has classes 0 to {classes - 1}.")
             indices.append(int(label))
@@ -121,7 +121,7 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
         matches = {known[label]} if label in known else folded.get(label.casefold(), set())
         if len(matches) != 1:
             raise Error(
-                f"Label {shortened(label)} of row {row} is not one of the model's labels: {_listed(known)}. "
+                f"Label {shortened(label)} of row {row} is not one of the model's labels: {listed(known)}. "
                 "Rename it in the data, or give class indices."
             )
         indices.extend(matches)
@@ -131,7 +131,7 @@ def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes
 # Kinds of sources.
 
 
-def _names_file(source: str | Path) -> bool:
+def names_file(source: str | Path) -> bool:
     """Return whether a source is a file; raise an `Error` if it is neither a file nor a valid name of a dataset."""
     path = expanded(source)
     ending = path.suffix.lower()
@@ -162,7 +162,8 @@ def _names_file(source: str | Path) -> bool:
 # Contents of the columns.
 
 
-def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return names for an error message: the first twenty, quoted."""
     shown = [repr(name) for name in names]
     return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
 
@@ -173,11 +174,11 @@ def _find(table: Table, kind: str, given: str | None, usual: tuple[str, ...]) ->
     else:
         columns = [name for name in table.names if name == given]
         if not columns:
-            raise Error(f"{table.source!r} has no column {kind}={given!r}: choose one of {_listed(table.names)}.")
+            raise Error(f"{table.source!r} has no column {kind}={given!r}: choose one of {listed(table.names)}.")
     if len(columns) > 1:
         raise Error(
-            f"{table.source!r} has several columns that may be the {kind}: {_listed(columns)}. Choose one with {kind}="
-            f", or rename it; all columns are {_listed(table.names)}."
+            f"{table.source!r} has several columns that may be the {kind}: {listed(columns)}. Choose one with {kind}="
+            f", or rename it; all columns are {listed(table.names)}."
         )
     return columns[0] if columns else None
 
@@ -194,11 +195,11 @@ def _rows_of_split(table: Table, split: str | None) -> Sequence[int]:
     values = [value if isinstance(value, str) else shortened(value) for value in table.column(column)]
     splits = list(dict.fromkeys(values))
     if split is None and len(splits) > 1:
-        raise Error(f"{table.source!r} has several splits: choose one with split=, from {_listed(splits)}.")
+        raise Error(f"{table.source!r} has several splits: choose one with split=, from {listed(splits)}.")
     wanted = splits if split is None else [split] if split in splits else split.split("+")
     if missing := [name for name in wanted if name not in splits]:
         raise Error(
-            f"{table.source!r} has no rows with split={missing[0]!r}: choose one of {_listed(splits)}, or more as a+b."
+            f"{table.source!r} has no rows with split={missing[0]!r}: choose one of {listed(splits)}, or more as a+b."
         )
     return [row for row, value in enumerate(values) if value in wanted]
 

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -56,19 +56,22 @@ def _csv(path: Path) -> Table:
 
 def _tsv(path: Path) -> Table:
     content = read_text(path, repr(str(path)))
-    return _delimited(path, content, "\t", quoted=not _quotes_are_text(content))
+    return _delimited(path, content, "\t", quoted=not quotes_are_text(_LINE_END.split(content)))
 
 
-def _quotes_are_text(content: str) -> bool:
+def quotes_are_text(lines: Iterable[str]) -> bool:
     """Return whether quotes in a TSV are ordinary characters, as in GLUE, or enclose fields, as spreadsheets write.
 
     They are ordinary if all lines have equally many fields without quoting, and a field has quotes that do not enclose
     it.
     """
-    lines = [line.split("\t") for line in _LINE_END.split(content) if line]
-    columns = {len(fields) for fields in lines}
-    is_regular = len(columns) == 1 and columns != {1}
-    return is_regular and any('"' in field and not _QUOTED.fullmatch(field) for fields in lines for field in fields)
+    columns: set[int] = set()
+    has_other_quotes = False
+    for line in filter(None, lines):
+        fields = line.split("\t")
+        columns.add(len(fields))
+        has_other_quotes = has_other_quotes or any('"' in field and not _QUOTED.fullmatch(field) for field in fields)
+    return has_other_quotes and len(columns) == 1 and columns != {1}
 
 
 def _delimited(path: Path, content: str, delimiter: str, *, quoted: bool) -> Table:
@@ -137,7 +140,7 @@ def _objects(path: Path, rows: list[dict[str, object]]) -> Table:
 def _parquet(path: Path) -> Table:
     def column(name: str) -> list[object]:
         values, size = list[object](), 0
-        with _opened(path) as file:
+        with opened_parquet(path, repr(str(path))) as file:
             for batch in file.iter_batches(64, columns=[name]):  # small, since values may be highly compressed
                 (part,) = batch.columns
                 part = part.dictionary_decode() if hasattr(part, "dictionary_decode") else part
@@ -146,13 +149,14 @@ def _parquet(path: Path) -> Table:
                 values += part.to_pylist()
         return values
 
-    with _opened(path) as file:
+    with opened_parquet(path, repr(str(path))) as file:
         return Table(str(path), file.schema_arrow.names, file.metadata.num_rows, column)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    needed_by = f"Reading {str(path)!r}"
+def opened_parquet(path: Path, given: str) -> Iterator[Any]:
+    """Open a Parquet file; `given` is what error messages call it."""
+    needed_by = f"Reading {given}"
     _, parquet = _extra("pyarrow", needed_by), _extra("pyarrow.parquet", needed_by)
     try:
         with parquet.ParquetFile(path) as file:
@@ -161,7 +165,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except Exception as error:  # Arrow raises many types of exceptions
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        raise Error(f"{str(path)!r} is not a complete Parquet file ({why}): write or download it again.") from None
+        raise Error(f"{given} is not a complete Parquet file ({why}): write or download it again.") from None
 
 
 def read_hub(source: str, split: str) -> Table:

@@ -8,12 +8,12 @@ its computation in `engine/operations`. A new rule set is one entry of `RULE_SET
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._util.nearest import did_you_mean
 from ..errors import Error
 
 
@@ -196,8 +196,7 @@ def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
     """
     if isinstance(base, str):
         if base not in RULE_SETS:
-            near = difflib.get_close_matches(base, list(RULE_SETS), 1, 0.4)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(base, RULE_SETS)
             raise Error(f"rules={base!r} is unknown.{hint} Choose one of {', '.join(map(repr, RULE_SETS))}.")
         base = RULE_SETS[base]
     elif not isinstance(base, RuleSet):

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from .._util.nearest import did_you_mean
 from ..errors import Error
 from .transfer import on_device
 
@@ -173,4 +174,5 @@ def class_index(label: str, labels: Mapping[str, int]) -> int:
     if label.removeprefix("-").isdecimal():
         return int(label)
     known = ", ".join(map(repr, labels)) if labels else "none; give a class index"
-    raise Error(f"target label {label!r} is not one of the model's labels: {known}.")
+    hint = did_you_mean(label, labels)
+    raise Error(f"target label {label!r} is not one of the model's labels: {known}.{hint}")

@@ -13,6 +13,9 @@ TARGETS = ("predicted", "true")
 SHOWN_STEPS = 100
 """The number of steps of a mean curve if samples have one point per feature: these are interpolated linearly."""
 
+MOST_STEPS = 100_000
+"""The maximum number of steps: a curve has a point for each."""
+
 EACH = "each"
 """The value of `steps` for one feature at a time."""
 
@@ -65,6 +68,8 @@ def protocol_of(name: str, watch: str | None, labelled: bool, steps: int | str |
         )
     if steps is not None and steps != EACH and (type(steps) is not int or steps < 1):
         raise Error(f"steps={steps!r}: give 1 or more, or {EACH!r} for one feature at a time.")
+    if isinstance(steps, int) and steps > MOST_STEPS:
+        raise Error(f"steps={steps} is more than {MOST_STEPS:,}: give fewer, or {EACH!r} for one feature at a time.")
     chosen = protocol.steps if steps is None else None if isinstance(steps, str) else steps
     return replace(protocol, target=wanted, steps=chosen)
 

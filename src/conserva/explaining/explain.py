@@ -1,9 +1,8 @@
-"""`conserva.explain`: explanations of one input, a list, or a stream of inputs."""
+"""`conserva.explain`: explanations of one input or a list of inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, overload
 
 from ..attribution import Method, MethodLike, find
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..datasets.graph import Graph
-
-
-AT_ONCE = 512
-"""The number of inputs that `explain_stream` reads ahead, so that inputs of similar length share a batch."""
 
 
 @overload
@@ -193,42 +188,3 @@ def explain_with(
         if progress is not None:
             progress(len(many))
     return done[0] if is_one else done
-
-
-def explain_stream(
-    task: Task,
-    inputs: Iterable[Any],
-    target: Callable[[list[Any]], Any],
-    *,
-    method: MethodLike = DEFAULT,
-    truncate: bool = False,
-    windows: bool | tuple[int, int] = False,
-    batch_tokens: int | None = None,
-    fingerprint: bool = False,
-) -> Iterator[Explanation]:
-    """Yield the explanations of an iterable of inputs in order, holding at most `AT_ONCE` inputs in memory.
-
-    Parameters
-    ----------
-    target
-        Maps a list of inputs to their target, in the form that `explain` accepts.
-    task, inputs, method, truncate, windows, batch_tokens, fingerprint
-        As in `explain`.
-    """
-    chosen = find(method)
-    with recorder_of(task.model) as recorder:
-        rest = iter(inputs)
-        while chunk := list(islice(rest, AT_ONCE)):
-            many = explain_with(
-                recorder,
-                task,
-                chunk,
-                target(chunk),
-                chosen,
-                truncate,
-                batch_tokens,
-                windows=windows,
-                fingerprint=fingerprint,
-            )
-            assert isinstance(many, list)
-            yield from many

@@ -13,6 +13,7 @@ from ..engine.ledger import Ledger
 from .picture import picture_flaws
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
+from .table import data_frame, feature_columns
 
 _SENTENCE_END = re.compile(
     r"""(?<!\b[A-Z])(?<!\b[DM]r)(?<!\bMs)(?<!\bMrs)[.!?…]+["'\u201d\u2019»)\]]*(?=\s+[^a-z\s]|\s*$)"""
@@ -114,6 +115,22 @@ class Explanation(Result):
 
     def __post_init__(self) -> None:
         fill_missing(self)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per feature.
+
+        The columns are `feature`, `score`, `start` and `end` (its characters in `text`), `special`, and `word` (the
+        index of its word).
+
+        Examples
+        --------
+        >>> table = conserva.explain(conserva.load(), "a joy.").to_pandas()
+        >>> list(table.columns)
+        ['feature', 'score', 'start', 'end', 'special', 'word']
+        """
+        columns = feature_columns(self)
+        named = {"feature": columns.pop("feature"), "score": list(self.scores), **columns}
+        return data_frame(named, "Explanation.to_pandas()")
 
     def merged(self) -> Explanation:
         """Return a copy in which the subword tokens of a word are one feature, with the sum of their scores."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from typing import Any, overload
 
 from ..errors import Error
 from .correlation import rank_correlations
 from .explanation import Explanation
 from .result import Result, Self
 from .schema import repeated
+from .table import COLUMNS, Row, data_frame, feature_columns, rows_of, same_features
 
 
 class _Several(Result, Sequence[Explanation]):
@@ -57,6 +58,21 @@ class Explanations(_Several):
     _schema = "conserva/explanations/1"
     _noun = "list of explanations"
 
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per explanation, in the columns of a saved table.
+
+        Examples
+        --------
+        >>> many = conserva.explain(conserva.load(), ["a joy.", "a bore."])
+        >>> many.to_pandas()[["text", "target"]].values.tolist()
+        [['a joy.', 'positive'], ['a bore.', 'negative']]
+        """
+        rows = list(self._rows())
+        return data_frame({name: [row[name] for row in rows] for name in COLUMNS}, "Explanations.to_pandas()")
+
+    def _rows(self) -> Iterable[Row]:
+        return rows_of(self)
+
     def __repr__(self) -> str:
         return f"Explanations({len(self)} explanations)"
 
@@ -94,6 +110,20 @@ class Comparison(_Several):
                 return explanation
         why = f" It was refused: {self.refused[method]}" if method in self.refused else ""
         raise Error(f"method={method!r} is not in this comparison, which has {', '.join(self.methods)}.{why}")
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per feature: the columns of `Explanation.to_pandas`, without the
+        score, and one column per method.
+
+        Examples
+        --------
+        >>> comparison = conserva.compare(conserva.load(), "a joy.", methods=["gi", "exact"])
+        >>> list(comparison.to_pandas().columns)
+        ['feature', 'start', 'end', 'special', 'word', 'gi', 'exact']
+        """
+        same_features(self)
+        columns = feature_columns(self[0]) if self else {}
+        return data_frame({**columns, **{one.method: one.scores for one in self}}, "Comparison.to_pandas()")
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and self.refused == getattr(other, "refused", self.refused)

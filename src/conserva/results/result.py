@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from .renderers import FRAMED, RENDERERS, TEXT_FORMATS, Renderer
 from .saving import loaded, saved
 from .schema import read, written
+from .table import Row
 
 Self = TypeVar("Self", bound="Stored")  # typing.Self needs Python 3.11
 
@@ -56,7 +57,7 @@ class Result(Stored):
         ----------
         path
             The suffix chooses the format: .json, which `load` reads; .html, a page; .png, .svg or .pdf, a picture
-            (not available for generations).
+            (not available for generations); for `Explanations` also .csv, .jsonl or .parquet, a table.
         """
         renderers = self._renderers
         texts: dict[str, Callable[[], str]] = {".json": lambda: self.to_json() + "\n"}
@@ -64,7 +65,7 @@ class Result(Stored):
             if name in renderers:
                 texts[ending] = partial(renderers[name], self)
         picture = renderers.get("picture")
-        return saved(path, texts, picture and (lambda file: picture(self, file)))
+        return saved(path, texts, picture and (lambda file: picture(self, file)), self._rows())
 
     def show(self) -> None:
         """Print the result to the terminal."""
@@ -74,6 +75,10 @@ class Result(Stored):
         if "notebook" in self._renderers:
             return str(self._renderers["notebook"](self))
         return str(FRAMED(self._renderers["page"](self)))
+
+    def _rows(self) -> Iterable[Row] | None:
+        """Return the rows of the table that the result is saved as; None if it is not saved as a table."""
+        return None
 
     @property
     def _renderers(self) -> Mapping[str, Renderer]:

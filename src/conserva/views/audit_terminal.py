@@ -199,7 +199,7 @@ def require_audits(audits: Sequence[Audit]) -> Sequence[Audit]:
 # The terminal
 
 
-def show(audit: Audit, console: Console | None = None, most: int = 12) -> None:
+def show(audit: Audit, console: Console | None = None, most: int = 12, *, full: bool = False) -> None:
     """Print an audit: the ledger, the leaks, the propositions, and the rule of each operation."""
     console = console or Console()
     audit = displayed(audit)

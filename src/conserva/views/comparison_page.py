@@ -14,7 +14,7 @@ from .components import LedgerBars, Row, Table, plain
 from .explanation_parts import Picture, Text, ledger_of, picture_of, shown, text_of
 from .rendering import render
 from .verdict import decision
-from .wording import has_signs, number, outcome
+from .wording import is_signed, number, outcome
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _row(explanation: Explanation, correlation: float | None) -> MethodRow:
     text = text_of(explanation) if safe.picture is None else None
     picture = None if safe.picture is None else picture_of(safe, scale)
     total = number(sum(safe.scores))
-    return MethodRow(safe.method, scale, has_signs(safe), text, picture, ledger_of(safe), total, _rho(correlation))
+    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger_of(safe), total, _rho(correlation))
 
 
 def _matrix(names: tuple[str, ...], correlations: tuple[tuple[float | None, ...], ...]) -> Table:

@@ -16,7 +16,7 @@ from .picture_nodes import counted, node_noun, strongest, virtual_node
 from .pictures import svg
 from .text_levels import Level, Piece, apart, is_located, levels, spelled, unread
 from .verdict import verdict
-from .wording import gap_note, has_signs, ledger_line, number, sink_line
+from .wording import gap_note, is_signed, ledger_line, number, sink_line
 
 FEW = 8
 """The number of features whose scores are listed at first."""
@@ -87,7 +87,7 @@ def shown(explanation: Explanation, most: int = MOST) -> Shown:
         verdict=verdict(explanation),
         about=f"{safe.method} · {safe.model} · {safe.target}: {number(safe.output)}",
         scale=scale,
-        signed=has_signs(safe),
+        signed=is_signed(safe),
         unit="" if safe.picture is None else _with_article(node_noun(safe)),
         text=text_of(explanation) if safe.picture is None else None,
         picture=None if safe.picture is None else picture_of(safe, scale),

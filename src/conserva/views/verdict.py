@@ -6,7 +6,7 @@ from .._util.text import displayed, printable
 from ..results.explanation import Explanation
 from .picture_nodes import strongest
 from .text_levels import spelled
-from .wording import has_signs, number
+from .wording import is_signed, number
 
 _LONGEST = 40
 _MENTIONED = 2
@@ -50,7 +50,7 @@ def _reasons(explanation: Explanation) -> str:
     named = list(reversed(kept.items()))
     above = [each for each in named if each[1] > 0][:_MENTIONED]
     below = [each for each in named if each[1] < 0][:_MENTIONED]
-    if not has_signs(explanation):
+    if not is_signed(explanation):
         return f"{_listed(above)} {_plural(above, 'has the highest score', 'have the highest scores')}" if above else ""
     for_it = f"{_listed(above)} {_plural(above, 'counts', 'count')} most for it" if above else ""
     verb = "" if above else _plural(below, " counts", " count")
