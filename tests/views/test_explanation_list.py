@@ -87,11 +87,11 @@ def test_explanations_are_read_as_they_are_written() -> None:
             yield MANY[read % len(MANY)]
 
     parts = page_parts(stream())
-    written = ""
-    while written.count('<details class="text"') < 20:
-        written += next(parts)
+    written: list[str] = []
+    while "".join(written).count('<details class="text"') < 20:
+        written.append(next(parts))
     assert read <= 20 + MOST_IN_FULL + 1
-    assert (written + "".join(parts)).count('<details class="text"') == 200
+    assert "".join([*written, *parts]).count('<details class="text"') == 200
 
 
 def test_no_explanations_make_a_page() -> None:
