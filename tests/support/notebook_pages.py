@@ -37,7 +37,8 @@ const measured = root => {
   const walker = root.ownerDocument.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.textContent.trim() || !element.checkVisibility() || element.closest("style,svg,script")) continue;
+    if (!walker.currentNode.textContent.trim() || !element.checkVisibility()) continue;
+    if (element.closest("style,svg,script")) continue;
     const [a, b] = [luminance(rgb(getComputedStyle(element).color)), luminance(ground(element))];
     const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     count += 1;
@@ -60,7 +61,7 @@ STYLES = """<style>
 .jp-RenderedHTMLCommon{font-size:14px;line-height:1.6}
 .jp-RenderedHTMLCommon ul:not(.list-inline){padding-left:2em}
 .jp-RenderedHTMLCommon table{border-collapse:collapse;border:none;font-size:12px;table-layout:fixed;margin:0 auto 1em}
-.jp-RenderedHTMLCommon :is(td,th,tr){text-align:right;vertical-align:middle;padding:.5em;white-space:normal;max-width:none}
+.jp-RenderedHTMLCommon :is(td,th,tr){text-align:right;vertical-align:middle;padding:.5em;white-space:normal}
 .jp-RenderedHTMLCommon h2{margin:1em 0 .5em;font-size:1.6em}
 .jp-RenderedHTMLCommon p{margin:0 0 1em}
 .jp-RenderedHTMLCommon dl{margin:0 0 1em}
@@ -75,4 +76,5 @@ def notebook(theme: str, *outputs: str) -> str:
     cells = "".join(f'<div class="jp-OutputArea-output jp-RenderedHTMLCommon">{output}</div>' for output in outputs)
     # Frames are sandboxed, and could not be read from outside.
     cells = cells.replace('sandbox="allow-scripts"', "")
-    return f"<!doctype html><html {root}><meta charset=utf-8><body {body} style='{colours}'>{STYLES}{cells}{CONTRASTS}</body></html>"
+    page = f"<html {root}><meta charset=utf-8><body {body} style='{colours}'>{STYLES}{cells}{CONTRASTS}</body></html>"
+    return f"<!doctype html>{page}"

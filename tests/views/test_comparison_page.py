@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from itertools import pairwise
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_ledgers_are_small_waterfalls_with_their_sums_as_labels() -> None:
         assert f'aria-label="{ledger_line(one)}"' in table
     widths = re.findall(r"--from:([\d.]+)%;--wide:([\d.]+)%", table)[5:]
     levels = [0.0, 6.1, 2.1, 1.5, 1.5]
-    expected = [(min(a, b), abs(a - b)) for a, b in zip(levels, levels[1:], strict=False)]
+    expected = [(min(a, b), abs(a - b)) for a, b in pairwise(levels)]
     assert [(float(left), float(wide)) for left, wide in widths] == [
         (pytest.approx(100 * left / 6.1, abs=0.06), pytest.approx(100 * wide / 6.1, abs=0.06))
         for left, wide in [*expected, (0.0, 1.5)]

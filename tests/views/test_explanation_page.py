@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,9 @@ from conserva.views.components import bar_of, signed_bars
 from conserva.views.explanation_page import fragment, page
 from conserva.views.text_levels import levels
 from conserva.views.verdict import verdict
-from conserva.views.wording import ledger_line
+from conserva.views.wording import ledger_line, number
 from leaving import BAD
-from made_up_explanations import explanation
+from made_up_explanations import BROWSER, explanation, in_browser
 
 CLASSES = (ClassScore("positive", 1.5, 0.9), ClassScore("negative", -1.0, 0.1))
 
@@ -95,8 +97,8 @@ REASONS = "“JOY” (+2.000) and “but” (+1.000) count most for it, “Not�
         ),
         (
             {"scores": (5, 0.1, 0, 0.4, 0, 0, 0), "ledger": None},
-            "The model predicts positive with a probability of 90.0%: “JOY” (+0.400) and “Not” (+0.100) have the highest "
-            "scores.",
+            "The model predicts positive with a probability of 90.0%: “JOY” (+0.400) and “Not” (+0.100) have the "
+            "highest scores.",
         ),
     ],
 )
@@ -335,3 +337,38 @@ def test_the_sink_and_the_provenance_are_told() -> None:
     found = unescape(page([scored(sink=Sink("[CLS]", 9.0, 0.42, 0), provenance={"seed": [1, "<i>"]})]))
     assert "the first token '[CLS]' has +9.000, 42% of the absolute relevance" in found
     assert '<dt>seed</dt><dd>[1, "<i>"]</dd>' in found
+
+
+# In a browser
+
+FOCUSED = """<script>
+const label = token => { token.focus(); return getComputedStyle(token, "::after").content; };
+const tokens = Array.from(document.querySelectorAll(".token")).filter(token => token.checkVisibility());
+const levels = Array.from(document.querySelectorAll(".level"));
+const seen = () => levels.filter(one => one.checkVisibility()).map(one => one.className);
+const result = document.createElement("pre");
+result.id = "result";
+const data = {labels: tokens.map(label), wide: document.documentElement.scrollWidth <= innerWidth, before: seen()};
+document.querySelectorAll("[value=words]")[1].click();
+data.after = seen();
+result.textContent = JSON.stringify(data);
+document.body.append(result);
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scripts(tmp_path: Path) -> None:
+    text = f"unforgettable. Dull {'x' * 400} הסרט"
+    at = [(0, 5), (5, 13), (13, 14), (15, 19), (20, 420), (421, 425)]
+    one = located(text, at, words=(None, 0, 0, 1, 2, 3, 4, None))
+    path = tmp_path / "page.html"
+    found = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page([one, one]), flags=re.DOTALL)
+    path.write_text(found.replace("</body>", f"{FOCUSED}</body>"), encoding="utf-8")
+    dom = re.search('<pre id="result">(.*?)</pre>', in_browser(path, "--dump-dom", "--window-size=500,900"), re.DOTALL)
+    assert dom
+    data = json.loads(unescape(dom[1]))
+    expected = [f'"{number(score)}"' for score in (*one.scores[1:-1], one.scores[0], one.scores[-1])]
+    assert data["labels"] == expected * 2
+    assert data["wide"] is True
+    assert data["before"] == ["level by-tokens"] * 2
+    assert data["after"] == ["level by-tokens", "level by-words"]  # the other explanation keeps its choice

@@ -32,6 +32,7 @@ class Reader(html.parser.HTMLParser):
         self.open: list[str] = []
         self.scores: list[float] = []
         self.nodes = 0
+        self._is_value = False
 
     def handle_starttag(self, tag: str, attrs) -> None:
         found = dict(attrs)
@@ -39,10 +40,14 @@ class Reader(html.parser.HTMLParser):
         assert not [name for name in found if name.startswith("on") or name.split(":")[-1] in ("src", "href")]
         assert "url(" not in found.get("style", "")
         self.nodes += "data-node" in found
-        if "data-score" in found:
-            self.scores.append(float(found["data-score"]))
+        self._is_value = tag == "span" and self.open[-1:] == ["li"] and "class" not in found
         if tag not in ("meta", "br"):
             self.open.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._is_value:
+            self.scores.append(float(data))
+            self._is_value = False
 
     def handle_startendtag(self, tag: str, attrs) -> None:
         self.handle_starttag(tag, attrs)
@@ -61,7 +66,8 @@ def test_page_shows_the_picture_and_lists_its_nodes(one: Explanation) -> None:
         assert reader.open == []
         assert reader.nodes == len(one.scores) - 1
         ordered = sorted(one.scores[1:], key=lambda score: -abs(score))
-        assert [abs(score) for score in reader.scores] == pytest.approx([VIRTUAL, *map(abs, ordered)])
+        assert [abs(score) for score in reader.scores] == pytest.approx([*map(abs, ordered)])
+        assert f'data-score="{VIRTUAL:+.3f}"' in text
         assert not re.search(r"https?://|<b>|<i>|<s>", text)
         assert 'role="img" aria-label="&lt;b&gt;' in text
     kind = "an atom" if one.picture["kind"] == "molecule" else "a superpixel"  # type: ignore[index]
