@@ -81,4 +81,5 @@ def test_a_result_is_shown_everywhere(name: str, tmp_path: Path, capsys: pytest.
         assert shown.partition("</style>")[2].strip() in page
     else:  # the page, whatever it holds, in one element that it cannot leave
         [_, (tag, attributes)] = Tags(shown).found  # after its style
-        assert (tag, attributes["srcdoc"], attributes["sandbox"]) == ("iframe", page, "allow-scripts")
+        framed = "<base href='about:srcdoc'>" + page  # a link to a section stays in the frame
+        assert (tag, attributes["srcdoc"], attributes["sandbox"]) == ("iframe", framed, "allow-scripts")

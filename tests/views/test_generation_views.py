@@ -140,6 +140,7 @@ const shot = () => ({
   bar: getComputedStyle(document.getElementById("bar")).display, hash: location.hash,
   hidden: pieces.flatMap((p, i) => p.getClientRects().length ? [] : [i]),
   chips: Array.from(document.querySelectorAll(".chip"), c => [c.textContent, c.getAttribute("aria-expanded"), c.title]),
+  zero: document.querySelector("#bar .track")?.style.getPropertyValue("--zero"),
   titles: Object.fromEntries(pieces.flatMap((p, i) => p.title ? [[i, p.title]] : [])),
   ...Object.fromEntries(["summary", "sources", "others", "share", "low", "high", "keys"].map(id => [id, textOf(id)])),
 });
@@ -283,13 +284,14 @@ def test_a_drag_sums_the_tokens_it_passes_over(tmp_path: Path) -> None:
 
 @in_a_browser
 def test_the_ledger_is_a_waterfall(tmp_path: Path) -> None:
-    ledger = Ledger.of(2.0, 3.0, -1.5, 0.0)
+    ledger = Ledger.of(2.0, -3.0, 6.5, -0.5)
     one = replace(ONE, steps=tuple(replace(step, output=2.0, ledger=ledger) for step in ONE.steps))
     (seen,) = driven(tmp_path, one, [("click", START)])
     assert list(seen["ledger"]) == [*ENTRIES, "output"]
     found = [(float(left[:-1]), float(width[:-1]), kind) for left, width, kind in seen["steps"]]
     expected = ledger_steps(ledger, 2.0)
     low, high = axis_of(expected)
+    assert float(seen["zero"][:-1]) == pytest.approx(100 * -low / (high - low))
     for (left, width, kind), step in zip(found, expected, strict=True):
         assert left == pytest.approx(100 * (min(step.start, step.end) - low) / (high - low), abs=0.01)
         assert width == pytest.approx(100 * abs(step.value) / (high - low), abs=0.01)
