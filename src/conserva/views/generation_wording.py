@@ -23,8 +23,8 @@ HELP = (
     "prompt has the largest share, tokens of the template and the first token aside.",
     "Several tokens, chosen by dragging or with Shift, have the sum of their scores and ledgers. A token of the prompt "
     "shows what it contributed to. A second click, or Escape, lets go.",
-    "The first token of a language model collects relevance that belongs to no word (it is an attention sink), so it is "
-    "not coloured unless you ask for it. Tokens of a chat's template, such as the roles, are folded; a fold has the "
+    "The first token of a language model collects relevance that belongs to no word (an attention sink), so it is not "
+    "coloured unless you ask for it. Tokens of a chat's template, such as the roles, are folded; a fold has the "
     "colour of their sum.",
 )
 """How the page works, in paragraphs."""
