@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -125,7 +126,7 @@ def test_the_gap_of_a_ledger_is_not_named_in_an_evaluation() -> None:
     one = evaluation()
     out = io.StringIO()
     evaluation_terminal.show(one, Console(file=out, width=100))
-    page = flat(re.sub("<style>.*?</style>", "", evaluation_page.page(one), flags=re.DOTALL))
+    page = flat(re.sub("<style>.*?</style>", "", page_of("evaluation"), flags=re.DOTALL))
     for said in (page, out.getvalue()):
         assert not re.search(r"\bgap\b", said)
     assert "distance from the output" in page
@@ -179,10 +180,15 @@ VIEWS: dict[str, tuple[Any, Any, Any, str]] = {
 }
 
 
+@cache
+def page_of(name: str) -> str:
+    page, _, result, _ = VIEWS[name]
+    return str(page(result))
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_verdict_is_first_on_the_page_then_the_picture_then_tables(name: str) -> None:
-    page, _, result, said = VIEWS[name]
-    html = page(result)
+    html, said = page_of(name), VIEWS[name][-1]
     assert re.search(r'<p class="verdict">(.*?)</p>', html).group(1) == said  # type: ignore[union-attr]
     places = [html.index(part) for part in ('<p class="verdict">', "<svg ", "<table")]
     if name != "audit":  # its first picture are the ledgers
@@ -205,8 +211,7 @@ def test_the_verdict_is_first_in_the_terminal(name: str, width: int, system: Any
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_long_tables_offer_the_rest_and_short_ones_do_not(name: str) -> None:
-    page, _, result, _ = VIEWS[name]
-    folds = re.split('<div class="fold">', page(result))[1:]
+    folds = re.split('<div class="fold">', page_of(name))[1:]
     assert len(folds) >= 3
     for fold in folds:
         inside = fold.partition("</section>")[0]
