@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed
-from ..auditing.result import Audit
+from ..auditing.result import Audit, Component
 from .audit_wording import (
     BROKEN,
     CLOSED,
@@ -20,6 +20,7 @@ from .audit_wording import (
     LEAKS,
     NORM,
     NUMBERS,
+    above_rounding,
     amounts,
     coverage,
     head_note,
@@ -70,7 +71,8 @@ def show(audit: Audit, console: Console | None = None, *, full: bool = False) ->
     console.print()
     for line in ledger_lines(audit.ledger, audit.output, console):
         console.print(line)
-    _components(audit, console, len(audit.components) if full else TOP)
+    shown = audit.ranked() if full else above_rounding(audit)[:TOP]
+    _components(audit, console, shown)
     if rest := untraced(audit):
         console.print(Line(f"{number(rest)} of the gap is in no component: this audit is incomplete."))
     if not full:
@@ -98,6 +100,7 @@ def compare(audits: Sequence[Audit], console: Console | None = None) -> None:
         columns = [Column(audit.rules, part) for audit, part in zip(audits, cells, strict=True)]
         _title(console, title)
         _grid(console, Column("", tuple(names)), columns)
+    console.print()
 
 
 def _kinds(audit: Audit, console: Console) -> None:
@@ -110,14 +113,16 @@ def _kinds(audit: Audit, console: Console) -> None:
     _grid(console, Column("kind", tuple(by_kind)), columns, _leak_bars(audit, [leak for leak, _ in by_kind.values()]))
 
 
-def _components(audit: Audit, console: Console, most: int) -> None:
+def _components(audit: Audit, console: Console, shown: Sequence[Component]) -> None:
     """Print each component in two or three lines, so that names are complete and numbers aligned."""
     ranked = audit.ranked()
-    _title(console, "What breaks conservation most", BROKEN)
+    _title(console, "What breaks conservation most", BROKEN if shown else "")
     if not ranked:
         console.print(Line("Nothing: every component conserves relevance."))
         return
-    shown = ranked[:most]
+    if not shown:
+        console.print(Line(f"Nothing: the leaks of {len(ranked)} components are rounding errors."))
+        return
     rows = [amounts(component) for component in shown]
     widths = [max(len(text) for text in column) for column in zip(NUMBERS, *rows, strict=True)]
     indent = len(str(len(shown))) + 2
@@ -138,8 +143,8 @@ def _components(audit: Audit, console: Console, most: int) -> None:
         line = Line(" " * indent + numbers(cells, start), no_wrap=True)
         line.stylize("dim", 0, indent + len(start))
         console.print(line)
-    if len(ranked) > most:
-        console.print(Line(f"... and {len(ranked) - most} more", style="dim"))
+    if len(ranked) > len(shown):
+        console.print(Line(f"... and {len(ranked) - len(shown)} more", style="dim"))
 
 
 def _layers(audit: Audit, console: Console) -> None:

@@ -110,6 +110,12 @@ def verdict(audits: Sequence[Audit]) -> str:
     return f"Under {listed(adding)}, {what} add up to the output; under {listed(failing)} they do not ({amount})."
 
 
+def above_rounding(audit: Audit) -> list[Component]:
+    """Return the components that break conservation by more than rounding errors, the largest leaks first."""
+    scale = max((abs(output) for output in audit.outputs), default=0.0) or abs(audit.output)
+    return [component for component in audit.ranked() if component.size > CLOSED * scale]
+
+
 def unsigned(value: float) -> str:
     """Return a number without a plus sign."""
     return number(value).lstrip("+")
