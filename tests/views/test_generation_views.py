@@ -111,7 +111,9 @@ const textOf = id => document.getElementById(id).textContent;
 const send = (to, kind, name, more) => to.dispatchEvent(new kind(name, {bubbles: true, cancelable: true, ...more}));
 const key = (name, shiftKey) => send(document.activeElement, KeyboardEvent, "keydown", {key: name, shiftKey});
 const acts = {
-  hover: i => send(pieces[i], MouseEvent, "mouseover"), leave: () => send(text, MouseEvent, "mouseleave"),
+  hover: i => send(pieces[i], PointerEvent, "pointerover", {pointerType: "mouse"}),
+  touch: i => send(pieces[i], PointerEvent, "pointerover", {pointerType: "touch"}),
+  leave: () => send(text, PointerEvent, "pointerleave"),
   click: i => send(pieces[i], MouseEvent, "click"),
   drag: ([from, ...path]) => {
     const at = i => { const {x, y, width, height} = pieces[i].getClientRects()[0];
@@ -201,7 +203,7 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
         ("leave", None), ("hover", START + 6), ("hover", START + 2), ("leave", None),
         ("click", START + 1), ("shift", START + 4), ("hover", START), ("shift", START), ("box", None), ("box", None),
         ("click", START + 3), ("click", START + 3), ("leave", None),
-        ("hover", 4), ("click", 4), ("shift", START + 3),
+        ("hover", 4), ("click", 4), ("shift", START + 3), ("click", START + 3), ("leave", None), ("touch", 4),
     ]  # fmt: skip
     shots = iter(driven(tmp_path, ONE, acts))
 
@@ -265,6 +267,9 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     assert (column["bar"], column["share"], column["selected"]) == ("none", "", [4])
     assert next(shots)["hash"] == "#feature=4"
     assert next(shots)["selected"] == [START + 3]  # a span has generated tokens only
+    next(shots)
+    released = next(shots)
+    assert next(shots) == released | {"titles": released["titles"]}  # a finger that comes down is not pointing
 
 
 @in_a_browser

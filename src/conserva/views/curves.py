@@ -158,7 +158,7 @@ def _lines(methods: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
 
 def _curves(evaluation: Evaluation, narrow: bool = False) -> Figure:
     height = max(2.8 if narrow else 3.4, 0.18 * len(evaluation.methods) + 0.9)
-    figure = _figure(4.6, 2 * height) if narrow else _figure(8.6, height)
+    figure = _figure(4.0, 2 * height) if narrow else _figure(8.6, height)
     looks = _lines(evaluation.methods)
     for axes, (name, metric, x, y) in zip(figure.subplots(*((2, 1) if narrow else (1, 2))), PANELS, strict=True):
         _dress(axes, x, y)
@@ -226,7 +226,7 @@ def _scatters(evaluation: Evaluation, narrow: bool = False) -> Figure:
     methods = evaluation.methods
     across = min(2 if narrow else 4, max(2, len(methods)))
     down = max(1, ceil(len(methods) / across))
-    figure = _figure(2.15 * across, 2.4 * down + 0.35)
+    figure = _figure((1.9 if narrow else 2.15) * across, (2.15 if narrow else 2.4) * down + 0.35)
     seen = [result.conservation for result in methods if _on_scale(result)] or [
         result.conservation for result in methods
     ]

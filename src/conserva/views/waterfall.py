@@ -215,7 +215,8 @@ def _waterfall(audits: Sequence[Audit], narrow: bool = False) -> Figure:
     across = 1 if narrow else min(ACROSS, len(audits))
     down = ceil(len(audits) / across)
     height = len(labels) * (HIGH if len(labels) <= ROWS else LOW) + 1.0
-    figure = _figure(0.9 + 2.6 * across + (1.4 if across == 1 else 0), height * down + 0.3)
+    width = 3.7 if narrow else 0.9 + 2.6 * across + (1.4 if across == 1 else 0)
+    figure = _figure(width, height * down + 0.3)
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
     every = ceil(len(labels) / LABELS)
     for i, (axes, audit, (path, limits)) in enumerate(zip(panels, audits, paths, strict=False)):
@@ -227,16 +228,16 @@ def _waterfall(audits: Sequence[Audit], narrow: bool = False) -> Figure:
     panels[0].set_ylim(last + 0.6, -0.6)
     for axes in panels[len(audits) :]:
         axes.axis("off")
-    _add_legend(figure)
+    _add_legend(figure, 3 if narrow else len(LOOKS))
     return figure
 
 
-def _add_legend(figure: Figure) -> None:
+def _add_legend(figure: Figure, columns: int) -> None:
     from matplotlib.patches import Patch
 
     patches = [Patch(label=name, **look) for name, look in LOOKS.items()]
     figure.legend(
-        handles=patches, loc="outside upper center", ncols=len(patches), frameon=False, fontsize=7.5, labelcolor=INK,
+        handles=patches, loc="outside upper center", ncols=columns, frameon=False, fontsize=7.5, labelcolor=INK,
         handlelength=1.2, handleheight=0.9, columnspacing=1.6,
     )  # fmt: skip
 
@@ -295,7 +296,7 @@ def _heading(axes: Axes, title: str, note: str) -> None:
 
 def _norm(audit: Audit, module: str, narrow: bool = False) -> Figure:
     norm = norm_of(audit, module)
-    figure = _figure(4.4, 4.8) if narrow else _figure(7.6, 2.7)
+    figure = _figure(3.6, 4.6) if narrow else _figure(7.6, 2.7)
     from matplotlib.ticker import MaxNLocator  # after the figure, which raises a helpful error without matplotlib
 
     panels = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
@@ -314,7 +315,8 @@ def _norm(audit: Audit, module: str, narrow: bool = False) -> Figure:
 def _scatters(audits: Sequence[Audit], narrow: bool = False) -> Figure:
     across = min(2 if narrow else ACROSS, len(require_audits(audits)))
     down = ceil(len(audits) / across)
-    figure = _figure(2.5 * max(2, across), 2.75 * down + 0.2)
+    size = 1.9 if narrow else 2.5
+    figure = _figure(size * max(2, across), (size + 0.25) * down + 0.2)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     outputs = [value for audit in audits for value in audit.outputs] or [0.0, 1.0]
     wide = max(outputs) - min(outputs) or 1.0

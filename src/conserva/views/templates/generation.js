@@ -236,20 +236,21 @@ const indexOf = target => {
   const piece = target?.closest?.(".piece");
   return piece ? Number(piece.dataset.i) : null;
 };
-const focused = () => {
-  const i = pieces.indexOf(document.activeElement);
-  return i < 0 ? null : i;
-};
+const focused = () => indexOf(document.querySelector(".piece:focus-visible"));
 
-text.addEventListener("mouseover", event => {
+// Only a mouse can point without pressing, and only the keyboard moves the focus without pressing: for other ways there
+// is the click. The panel has a fixed height, so that nothing moves under the pointer.
+text.addEventListener("pointerover", event => {
   const i = indexOf(event.target);
-  if (i === null) return;
+  if (i === null || event.pointerType !== "mouse") return;
   if (!drag) point(i);
   const score = pieces[i].dataset.score;
   pieces[i].title = data.features[i] + (score === undefined ? "" : ` ${number(Number(score))}`);
 });
-text.addEventListener("mouseleave", () => { if (!drag) point(focused()); });
-text.addEventListener("focusin", event => { if (indexOf(event.target) !== null) point(indexOf(event.target)); });
+text.addEventListener("pointerleave", () => { if (!drag) point(focused()); });
+text.addEventListener("focusin", event => {
+  if (indexOf(event.target) !== null && event.target.matches(":focus-visible")) point(indexOf(event.target));
+});
 text.addEventListener("focusout", () => point(null));
 text.addEventListener("mousedown", event => { if (event.shiftKey) event.preventDefault(); });
 text.addEventListener("click", event => {
