@@ -155,7 +155,7 @@ def evaluated(one: Any, folder: Path, draw: bool) -> None:
 def audited(one: Any, folder: Path, draw: bool) -> None:
     shown(one)
     for console in consoles():
-        audit_terminal.show(one, console)
+        audit_terminal.show(one, console, full=True)
         audit_terminal.compare([one, one], console)
     if draw:
         one.save(folder / "one.html")

@@ -145,7 +145,9 @@ VIEWS: dict[str, View] = {
     "a trace in a notebook": View(lambda: SHOWN, lambda one: one._repr_html_(), "page"),
     "a trace as SVG": View(lambda: SHOWN, trace.draw_trace, "svg", 1),
     "a trace as PNG": View(lambda: SHOWN, trace.draw_trace, "png", 1),
-    "an audit in a terminal": View(audits, lambda ones, console: audit_terminal.show(ones[0], console), "terminal"),
+    "an audit in a terminal": View(
+        audits, lambda ones, console: audit_terminal.show(ones[0], console, full=True), "terminal"
+    ),
     "audits in a terminal": View(audits, audit_terminal.compare, "lines"),
     "audits on a page": View(audits, audit_page.page, "page", 1),
     "a waterfall as SVG": View(audits, waterfall.draw_waterfall, "svg", 1),

@@ -14,7 +14,7 @@ import made_up_graphs as graphs
 from conserva.paper.experiments.published import published
 from conserva.paper.experiments.result import AnyResult, row_of
 from conserva.paper.views.page import QUICK, page
-from conserva.views.evaluation_terminal import _bare, interval, short
+from conserva.views.evaluation_wording import interval, short, without_zero
 from markdown_tables import plain, row_in, section, tables
 
 REFUSED = "a-flow"
@@ -29,7 +29,7 @@ KINDS = pytest.mark.parametrize("kind", list(RESULTS))
 def cell(one: AnyResult, mask: str, metric: str, method: str) -> list[str]:
     """Return the lines that a cell has to have: mean and interval, or a dash."""
     found = row_of(one.evaluations[mask], method)
-    return ["-"] if found is None else _bare(interval(getattr(found, metric))).split(" ", 1)
+    return ["-"] if found is None else without_zero(interval(getattr(found, metric))).split(" ", 1)
 
 
 # Tables 1 and 2
@@ -47,7 +47,7 @@ def test_tables_hold_every_cell_and_the_authors_numbers(kind: str, title: str, m
         line = row_in(rows, method=row.title)
         for one in results:
             theirs = published(metric, one.dataset, row.method)
-            value = None if theirs is None else _bare(short(theirs.value))
+            value = None if theirs is None else without_zero(short(theirs.value))
             if kind == "texts":
                 last = [] if theirs is None else [f"{words[theirs.source]} {value}"]
                 assert plain(line[one.title]) == cell(one, "", metric, row.method) + last

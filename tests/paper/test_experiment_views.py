@@ -22,7 +22,7 @@ from conserva.paper.experiments.rows import OURS
 from conserva.paper.views import panels, results
 from conserva.paper.views.page import QUICK, page
 from conserva.views import curves
-from conserva.views.evaluation_terminal import _bare, short
+from conserva.views.evaluation_wording import short, without_zero
 
 TEXTS = [texts.result("sst2"), texts.result("semaine", ("a-flow",))]
 GRAPHS = graphs.BOTH
@@ -59,7 +59,7 @@ def test_the_terminal_shows_both_tables_in_any_width(kind: str, best: dict[str, 
                 if kind == "graphs":
                     theirs = published(metric, one.dataset, row.method)
                     means.append(None if theirs is None else theirs.value)
-                expected += [_bare(short(mean)) for mean in means]
+                expected += [without_zero(short(mean)) for mean in means]
             assert [cell.strip("*") for cell in cells.split()] == expected
             marks = [i for i, cell in enumerate(cells.split()) if cell.endswith("*")]
             assert marks == list(best[metric]) * (row.title == OURS)

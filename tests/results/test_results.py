@@ -83,4 +83,5 @@ def test_a_result_is_shown_everywhere(name: str, tmp_path: Path, capsys: pytest.
     else:  # the page, whatever it holds, in one element that it cannot leave
         [_, (tag, attributes)] = Tags(shown).found  # after its style
         assert (tag, attributes["sandbox"]) == ("iframe", "allow-scripts")
-        assert re.fullmatch(r"<style>[^<]*</style>", attributes["srcdoc"].removeprefix(page))
+        base = "<base href='about:srcdoc'>"  # a link to a section stays in the frame
+        assert re.fullmatch(r"<style>[^<]*</style>", attributes["srcdoc"].removeprefix(base + page))

@@ -38,6 +38,7 @@ def generation(read: tuple[str, ...] = READ, written: tuple[str, ...] = WRITTEN,
         "score": "logit",
         "method": "exact",
         "model": "tiny",
+        "sink": 0,
         **changes,
     }
     return Generation(**settings)

@@ -10,7 +10,7 @@ from rich.console import Console
 from conserva.cli import main
 from conserva.evaluation.result import Evaluation, Interval, Pair
 from conserva.tasks.graph import MASKS
-from conserva.views import curves, evaluation_terminal
+from conserva.views import curves, evaluation_terminal, evaluation_wording
 from conserva.views.evaluation_page import page as report
 from conserva.views.evaluation_wording import summary
 from made_up_evaluations import NAMES, evaluation, result
@@ -50,7 +50,7 @@ def test_the_virtual_node_stays_under_every_protocol_and_nothing_speaks_of_speci
 @pytest.mark.parametrize(("mask", "special", "said"), [("unk", True, "removed too"), ("drop", False, "kept")])
 def test_special_tokens_of_texts_are_still_spoken_of(mask: str, special: bool, said: str) -> None:
     one = evaluation(NAMES, protocol={"name": "paper", "mask": mask, "steps": 10, "special": special})
-    assert f"special tokens {said}" in evaluation_terminal.protocol_line(one)
+    assert f"special tokens {said}" in evaluation_wording.protocol_line(one)
     assert "virtual node" not in words(report(one))
 
 

@@ -11,7 +11,9 @@ from rich.console import Console
 
 import conserva
 from conserva.auditing.result import Audit, Norm, layer_of
+from conserva.engine.ledger import ENTRIES, Ledger
 from conserva.views import audit_terminal as terminal
+from conserva.views import audit_wording as wording
 from conserva.views import waterfall
 from conserva.views.audit_page import page as report
 from conserva.views.audit_wording import summary
@@ -84,25 +86,27 @@ def printed(one: Audit, width: int, **settings: object) -> str:
 @pytest.mark.parametrize("rules", BOOKS)
 def test_everything_is_printed_in_one_piece(rules: str, width: int) -> None:
     one = audit(rules)
-    text = printed(one, width, most=99)
+    text = printed(one, width, full=True)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert "\x1b" not in text
     flat = " ".join(text.split())
     assert f"sentiment · positive · rules {rules} · 24 samples" in flat
-    assert terminal.ledger_line(one) in flat
-    assert terminal.verdict(one) in flat
+    assert wording.verdict([one]) in flat
+    for name in ENTRIES:
+        assert re.search(rf"(?m)^{name} +{re.escape(number(getattr(one.ledger, name)))}\b", text)
+    assert re.search(rf"(?m)^= output +{re.escape(number(one.output))}\b", text)
     for i, part in enumerate(one.ranked(), start=1):
         assert re.search(rf"\b{i}  {re.escape(part.module)}\n", text)
         assert f"{part.function} · {part.kind} · {part.rule}" in text
-        assert " ".join(terminal.amounts(part)) in flat
+        assert " ".join(wording.amounts(part)) in flat
     for kind, leak in one.kinds().items():
         assert re.search(rf"(?m)^{kind} +{re.escape(number(leak))} ", text)
     for layer, (constants, leak) in one.layers().items():
         assert re.search(rf"(?m)^{layer} +{re.escape(number(constants))} +{re.escape(number(leak))}", text)
     for norm in one.norms:
         assert " ".join(map(number, (norm.entering, norm.leaving, norm.predicted))) in flat
-    for head in terminal.heads(one)[: terminal.HEADS]:
+    for head in wording.heads(one):
         assert f"{head.module[-12:]} {head.head} {number(head.broke)} {number(head.covariance)}" in flat
     assert "linear · linear · zero 18 9" in flat
 
@@ -112,36 +116,85 @@ def test_names_give_way_in_the_middle_and_numbers_do_not() -> None:
     long = "model." + "very_long_part." * 9 + "norm"
     norm = Norm(long, -12345.678, 1.0, 1.0)
     part = dataclasses.replace(one.components[1], module=long, entering=-12345.678, size=99.0)
-    text = printed(dataclasses.replace(one, norms=(norm,), components=(part, *one.components)), 60)
+    text = printed(dataclasses.replace(one, norms=(norm,), components=(part, *one.components)), 60, full=True)
     assert max(map(len, text.splitlines())) <= 60
     assert text.count("-12345.678") == 2
     assert len(re.findall(r"(?m)^(?:1  | 1  )?model\.very.*….*part\.norm\b", text)) == 2
-    assert terminal.shortened("abcdefghij", 5) == "ab…ij"
-    assert terminal.shortened("abcde", 5) == "abcde"
+    assert wording.shortened("abcdefghij", 5) == "ab…ij"
+    assert wording.shortened("abcde", 5) == "abcde"
 
 
-def test_only_the_largest_are_shown_and_the_rest_is_counted() -> None:
+def test_the_five_largest_leaks_are_shown_and_the_rest_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
     one = audit()
-    text = printed(one, 80, most=3)
-    assert f"... and {len(one.ranked()) - 3} more" in text
-    assert "... and 6 more" in text  # norms
-    assert one.ranked()[3].module not in text.partition("Layers")[0]
+    text = printed(one, 80)
+    assert f"... and {len(one.ranked()) - 5} more" in text
+    for i, part in enumerate(one.ranked(), start=1):
+        assert bool(re.search(rf"\b{i}  {re.escape(part.module)}\n", text)) == (i <= 5)
+    titles = ("Layers", "Proposition 1", "Proposition 2", "Coverage", "Leaks by kind")
+    assert not [title for title in titles if title in text]
+    assert "--full" in text
+    one.show()
+    assert capsys.readouterr().out.count("\n") < 40
+    one.show(full=True)
+    full = capsys.readouterr().out
+    assert all(title in full for title in titles)
+    assert "--full" not in full
+    assert "Nothing: the leaks of 5 components are rounding errors" in printed(audit("exact"), 80)
+    assert "rounding errors" not in printed(audit("exact"), 80, full=True)
+    few = dataclasses.replace(one, components=one.components[:5])
+    assert "more" not in printed(few, 80).partition("full=True")[0]
+
+
+@pytest.mark.parametrize("rules", BOOKS)
+@pytest.mark.parametrize("width", [30, 60, 140])
+def test_the_verdict_comes_first_and_fits(rules: str, width: int) -> None:
+    text = printed(audit(rules), width)
+    assert max(map(len, text.splitlines())) <= width
+    start = " ".join(text.split()).partition("24 samples")[2].strip()
+    assert start.startswith(wording.verdict([audit(rules)]))
+
+
+def test_the_ledger_in_the_terminal_shows_directions_without_colours() -> None:
+    one = audit(ledger=Ledger(5.0, -3.0, 0.0, 1.6))
+    lines = {line.split()[0]: line for line in printed(one, 60).splitlines() if "▶" in line or "◀" in line}
+    assert list(lines) == ["inputs", "positions", "gap", "="]  # nothing is drawn for 0
+    drawn = {name: line[19:] for name, line in lines.items()}
+    assert drawn["inputs"].endswith("▶")
+    assert drawn["positions"].strip("│ █") == "◀"
+    room = len(drawn["inputs"])
+    assert abs(drawn["positions"].index("◀") - 2 / 5 * room) < 1.5  # from 5 down to 2
+    assert abs(drawn["gap"].index("█") - 2 / 5 * room) < 1.5
+    assert abs(len(drawn["="]) - 3.6 / 5 * room) < 1.5
+    below = audit(output=-1.0, ledger=Ledger(-4.0, 1.0, 1.0, 1.0))
+    rows = [line[19:] for line in printed(below, 60).splitlines() if "▶" in line or "◀" in line]
+    assert rows[0].startswith("◀█")
+    assert all(row.find("▶") > row.find("█") >= 0 for row in rows[1:4])
+
+
+def test_colours_are_readable_on_light_and_dark_terminals() -> None:
+    """Text has the terminal's own colour: only drawings have others, of middle lightness."""
+    out = io.StringIO()
+    terminal.show(audit(), Console(file=out, width=80, force_terminal=True, color_system="truecolor"), full=True)
+    used = set(re.findall(r"38;2;(\d+;\d+;\d+)", out.getvalue()))
+    assert used == {"224;130;20", "140;107;177"}
+    assert not re.search(r"\x1b\[[\d;]*\b(30|37|40|47|48)\b", out.getvalue())
 
 
 def test_parts_that_are_not_there_are_not_spoken_of() -> None:
     text = printed(audit(heads=(), norms=(), coverage=()), 80)
     assert "Proposition" not in text
+    assert "Proposition" not in printed(audit(heads=(), norms=(), coverage=()), 80, full=True)
     assert "Nothing: every component" in printed(audit(components=()), 80)
 
 
 def test_propositions_are_judged_only_where_they_apply() -> None:
-    text = printed(audit("gi"), 80)
+    text = printed(audit("gi"), 80, full=True)
     assert text.count("It holds") == 2
-    assert "It holds" not in printed(audit("ah+ln"), 80)
-    assert "here the rule was freeze" in printed(audit("ah+ln"), 80)
+    assert "It holds" not in printed(audit("ah+ln"), 80, full=True)
+    assert "here the rule was freeze" in printed(audit("ah+ln"), 80, full=True)
     one = audit("gi")
     heads = (dataclasses.replace(one.heads[0], covariance=one.heads[0].covariance + 0.5), *one.heads[1:])
-    wrong = printed(dataclasses.replace(one, heads=heads), 80)
+    wrong = printed(dataclasses.replace(one, heads=heads), 80, full=True)
     assert "does NOT hold: largest disagreement over all 16 heads: 0.500" in wrong
 
 
@@ -290,11 +343,11 @@ def test_page_holds_everything_and_loads_nothing() -> None:
             assert number(value) in found.text
         for component in one.ranked():
             assert component.module in found.text
-            assert terminal.operation(component) in found.text
-            assert all(amount in found.text for amount in terminal.amounts(component))
+            assert wording.operation(component) in found.text
+            assert all(amount in found.text for amount in wording.amounts(component))
         for norm in one.norms:
             assert number(norm.entering) in found.text
-    assert page.count("<svg ") == 3
+    assert page.count("<svg ") == 6  # three, for wide and for narrow pages
     assert re.findall(r'<a href="#([^"]+)"', page) == re.findall(r'<section id="([^"]+)"', page)
 
 

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from conserva.evaluation.result import METRICS, Evaluation, Interval
-from conserva.views import curves, evaluation_terminal
+from conserva.views import curves, evaluation_terminal, evaluation_wording
 from conserva.views.evaluation_page import page as report
 from conserva.views.evaluation_wording import summary
 from made_up_evaluations import AUAC, NAMES, REFUSED, WIDTH, evaluation, read, result
@@ -43,7 +43,7 @@ def test_table_holds_every_number_in_one_piece(width: int) -> None:
         assert len(rows) == {60: 3, 80: 2, 140: 1}[width]
         whole = " ".join(rows)
         for metric in METRICS:
-            assert re.sub(r"\b0\.", ".", evaluation_terminal.interval(getattr(method, metric))) in whole
+            assert re.sub(r"\b0\.", ".", evaluation_wording.interval(getattr(method, metric))) in whole
         assert (".987" in whole) == (method.method != "a-last")
         assert ".123" in whole
     flat = " ".join(text.split())
@@ -61,7 +61,7 @@ def test_the_best_method_is_bold_and_yardsticks_stand_apart(width: int) -> None:
     text = printed(one, width, force_terminal=True, color_system="truecolor")
     bold = [found for found in re.findall(r"\x1b\[1m\s*([^\x1b]*)\x1b", text) if "[" in found]
     best = next(method for method in one.methods if method.method == "exact")
-    expected = [re.sub(r"\b0\.", ".", evaluation_terminal.interval(getattr(best, metric))) for metric in METRICS]
+    expected = [re.sub(r"\b0\.", ".", evaluation_wording.interval(getattr(best, metric))) for metric in METRICS]
     assert [found.strip() for found in bold] == expected
     rows = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
     places = [i for i, line in enumerate(rows) if line.startswith("leave-one-out")]
@@ -96,12 +96,12 @@ def test_a_long_name_gives_way_and_numbers_do_not() -> None:
      (3e-7, "3e-07"), (0.0, "0.000"), (None, "-"), (2.5e9, "2.50e+09")],
 )  # fmt: skip
 def test_numbers_have_three_digits(value: float | None, text: str) -> None:
-    assert evaluation_terminal.short(value) == text
+    assert evaluation_wording.short(value) == text
 
 
 def test_an_interval_ends_at_one_place_and_shows_its_side_of_zero() -> None:
-    assert evaluation_terminal.interval(Interval(9.76, 9.2, 10.34)) == "9.8 [9.2, 10.3]"
-    assert evaluation_terminal.interval(Interval(-0.01, -0.0196, -0.0004)) == "-0.010 [-0.020, -0.000]"
+    assert evaluation_wording.interval(Interval(9.76, 9.2, 10.34)) == "9.8 [9.2, 10.3]"
+    assert evaluation_wording.interval(Interval(-0.01, -0.0196, -0.0004)) == "-0.010 [-0.020, -0.000]"
 
 
 # Figures
@@ -168,10 +168,10 @@ def test_page_holds_everything_and_loads_nothing() -> None:
     for method in one.methods:
         assert method.method in found.text
         for metric in METRICS:
-            assert evaluation_terminal.interval(getattr(method, metric)) in found.text
+            assert evaluation_wording.interval(getattr(method, metric)) in found.text
     for text in (*REFUSED, *REFUSED.values(), "sst2 <validation>", "sha256:0123", "[MASK]", "2.11", "83.5%", "0.987"):
         assert text in found.text
-    assert page.count("<svg ") == 2
+    assert page.count("<svg ") == 4  # two, for wide and for narrow pages
 
 
 def test_differences_are_to_the_best_of_the_column_whichever_way_round_they_are_held() -> None:
@@ -181,7 +181,7 @@ def test_differences_are_to_the_best_of_the_column_whichever_way_round_they_are_
     assert "minus exact" in section
     for name in ("gi", "ah+ln", "a-last", "random"):
         mean = AUAC[name] - AUAC["exact"]
-        expected = evaluation_terminal.interval(Interval(mean, mean - WIDTH, mean + WIDTH))
+        expected = evaluation_wording.interval(Interval(mean, mean - WIDTH, mean + WIDTH))
         first = rows[name].partition("</td>")[0]
         assert re.sub(r"<[^>]*>", "", first) == expected
     assert rows["exact"].count("best") == 5

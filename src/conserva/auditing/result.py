@@ -143,6 +143,16 @@ class Audit(Result):
         scale = max((abs(output) for output in self.outputs), default=0.0)
         return max((abs(gap) for gap in self.gaps), default=0.0) / (scale or 1.0)
 
+    def show(self, *, full: bool = False) -> None:
+        """Print the audit to the terminal.
+
+        Parameters
+        ----------
+        full
+            Whether to print all leaks, and leaks by kind and layer, heads, norms, and the rule of each operation.
+        """
+        self._renderers["terminal"](self, full=full)
+
     def draw_norm(self, module: str, path: str | Path) -> None:
         """Draw the relevance of each position before and after one norm: figure 2 of the paper."""
         self._renderers["norm"](self, module, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean, median
 from typing import Any
 
 from ..evaluation.result import Interval
@@ -151,6 +152,16 @@ class BiasStudy(Result):
     left_out: Mapping[str, Count]
     """Words of groups that do not count -> their number of occurrences: ordinary words, words of several groups."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def median_output(self) -> float:
+        """The median |contrast| over texts with a mention; 0 without any."""
+        return median([abs(value) for value in {one.text: one.output for one in self.mentions}.values()] or [0.0])
+
+    @property
+    def overall_mean(self) -> float:
+        """The mean relevance of all mentions, with which words are compared; 0 without any."""
+        return fmean([mention.relevance for mention in self.mentions] or [0.0])
 
     def _flaws(self) -> Iterator[str]:
         groups = [group.name for group in self.groups]

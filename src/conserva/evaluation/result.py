@@ -51,7 +51,7 @@ class Conservation:
     """None if the sums do not vary."""
     slope: float | None
     gap: float
-    """The mean of |output - sum of the scores|."""
+    """The distance from the output: the mean of |output - sum of the scores|. It is not the gap of a ledger."""
     outputs: tuple[float, ...]
     sums: tuple[float, ...]
     """For each sample the explained output and the sum of its scores: the points of the scatter plot."""
@@ -80,6 +80,11 @@ class MethodResult:
     """`activation`, `pruning` and `pruning_probability`."""
     reference: bool = False
     """Whether the row is a reference, not a method: leave-one-out, or the intensity of pixels."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether this is the random order, with any seed."""
+        return self.method.partition(":")[0] == "random"
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,40 @@ class Evaluation(Result):
     refused: Mapping[str, str] = field(default_factory=dict)
     """Method -> why it does not apply to the model."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def ranked(self, metric: str) -> list[MethodResult]:
+        """Return the methods from best to worst, without references and random orders."""
+        candidates = [result for result in self.methods if not result.reference and not result.is_random]
+        return sorted(candidates, key=lambda result: getattr(result, metric).mean, reverse=HIGHER_IS_BETTER[metric])
+
+    def difference(self, metric: str, a: str, b: str) -> Interval | None:
+        """Return the difference of two methods, a minus b, or None if they were not compared."""
+        for pair in self.pairs:
+            if (pair.metric, pair.a, pair.b) == (metric, a, b):
+                return Interval(pair.mean, pair.low, pair.high)
+            if (pair.metric, pair.a, pair.b) == (metric, b, a):
+                return Interval(-pair.mean, -pair.high, -pair.low)
+        return None
+
+    def is_surely_better(self, metric: str, a: str, b: str) -> bool:
+        """Return whether a is better than b: whether the interval of their difference excludes 0 on that side."""
+        difference = self.difference(metric, a, b)
+        if difference is None:
+            return False
+        return difference.low > 0 if HIGHER_IS_BETTER[metric] else difference.high < 0
+
+    def possibly_best(self, metric: str) -> list[MethodResult]:
+        """Return the first method and those that it is not surely better than, from best to worst."""
+        order = self.ranked(metric)
+        return [result for result in order if not self.is_surely_better(metric, order[0].method, result.method)]
+
+    def surely_best(self, metric: str) -> MethodResult | None:
+        """Return the method that is surely better than each other method and each random order; None without one."""
+        order = self.ranked(metric)
+        others = [result for result in self.methods if not result.reference and result is not order[0]] if order else []
+        if others and all(self.is_surely_better(metric, order[0].method, other.method) for other in others):
+            return order[0]
+        return None
 
     def uncompared(self, *metrics: str) -> Iterator[str]:
         """Yield a message for each pair of methods without a difference in one of the metrics."""

@@ -18,9 +18,9 @@ class Renderer:
     name: str
     """The function, as "module:function"."""
 
-    def __call__(self, result: Any, *arguments: Any) -> Any:
+    def __call__(self, result: Any, *arguments: Any, **options: Any) -> Any:
         module, _, name = self.name.partition(":")
-        return getattr(import_module(f"conserva.views.{module}"), name)(self._given(result), *arguments)
+        return getattr(import_module(f"conserva.views.{module}"), name)(self._given(result), *arguments, **options)
 
     def _given(self, result: Any) -> Any:
         return result

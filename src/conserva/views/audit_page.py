@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from .._util.text import displayed
 from ..auditing.result import Audit
-from .audit_terminal import (
+from .audit_wording import (
     BROKEN,
+    GUIDE,
+    MEANINGS,
     NUMBERS,
     agrees,
     amounts,
+    closing_line,
     coverage,
     head_note,
     heads,
@@ -24,13 +27,14 @@ from .audit_terminal import (
     require_audits,
     samples,
     subject,
+    summary,
     untraced,
     verdict,
 )
-from .audit_wording import MEANINGS, summary
-from .components import Cell, Figure, Row, Table, bar_of
-from .evaluation_terminal import value_text
+from .components import Cell, Row, Table, bar_of
+from .evaluation_wording import value_text
 from .rendering import render
+from .report_figure import ReportFigure, report_figure
 from .waterfall import norm_caption, norm_svg, scatter_caption, scatter_svg, waterfall_caption, waterfall_svg
 from .wording import number
 
@@ -43,21 +47,24 @@ def page(audits: Sequence[Audit]) -> str:
     audits = displayed(require_audits(audits))
     first = audits[0]
     line = f"{subject(first)} · rules {', '.join(audit.rules for audit in audits)} · {samples(first)}"
-    note = "Means over samples; worst gap: the largest gap of a sample, relative to the largest output."
+    note = "Means over samples."
     return render(
         "audit.html",
         title=f"Conservation: {line}",
         lines=[line],
+        verdict=verdict(audits),
+        guide=GUIDE,
         summary=summary(audits),
         bars=[
-            (audit.rules, bar_of(audit.ledger, audit.output, ledger_line(audit)), verdict(audit)) for audit in audits
+            (audit.rules, bar_of(audit.ledger, audit.output, ledger_line(audit)), closing_line(audit))
+            for audit in audits
         ],
         entries=_side_by_side("entry", *ledger_rows(audits), audits, note),
-        waterfall=Figure(waterfall_svg(audits), waterfall_caption(audits)),
+        waterfall=report_figure(waterfall_svg, waterfall_caption(audits), audits),
         leaks=_side_by_side("kind", *leaks(audits), audits, _missed(audits)),
         components=[(audit.rules, _components(audit)) for audit in audits],
         layers=_layers(audits),
-        sums=Figure(scatter_svg(audits), scatter_caption(audits)) if first.sums else None,
+        sums=report_figure(scatter_svg, scatter_caption(audits), audits) if first.sums else None,
         heads=[(audit.rules, _heads(audit)) for audit in audits],
         norm=_norm_figure(audits),
         norms=[(audit.rules, _norms(audit)) for audit in audits],
@@ -96,12 +103,16 @@ def _components(audit: Audit) -> Table | None:
 
 def _layers(audits: Sequence[Audit]) -> Table:
     by_audit = [audit.layers() for audit in audits]
-    order = dict.fromkeys(layer for layers in by_audit for layer in layers)
+    none = (0.0, 0.0)
+    largest = {
+        layer: max(abs(layers.get(layer, none)[1]) for layers in by_audit) for layers in by_audit for layer in layers
+    }
     titles = [f"{audit.rules}: {what}" for audit in audits for what in ("constants", "leak")]
     rows = [
-        [layer, *(number(value) for layers in by_audit for value in layers.get(layer, (0.0, 0.0)))] for layer in order
+        [layer, *(number(value) for layers in by_audit for value in layers.get(layer, none))]
+        for layer in sorted(largest, key=lambda layer: -largest[layer])
     ]
-    note = "From the output down: the relevance of the constants of each layer, and its leak; below 0: counted twice."
+    note = "The relevance of each layer's constants, and its leak (below 0: counted twice). The largest leaks first."
     return _table(note, ["layer", *titles], rows)
 
 
@@ -126,7 +137,7 @@ def _norms(audit: Audit) -> Table | None:
     return _table(norm_note(audit) + _rest(len(audit.norms)), ["module", "entering", "leaving", "predicted"], rows)
 
 
-def _norm_figure(audits: Sequence[Audit]) -> Figure | None:
+def _norm_figure(audits: Sequence[Audit]) -> ReportFigure | None:
     """Return the figure of the norm that loses most (figure 2 of the paper), if possible under the plain gradient."""
     drawable = {i: [norm for norm in audit.norms if norm.before and norm.after] for i, audit in enumerate(audits)}
     choices = sorted((i for i in drawable if drawable[i]), key=lambda i: agrees(audits[i], "norm") is None)
@@ -134,14 +145,18 @@ def _norm_figure(audits: Sequence[Audit]) -> Figure | None:
         return None
     audit = audits[choices[0]]
     worst = max(drawable[choices[0]], key=lambda norm: abs(norm.entering - norm.leaving))
-    return Figure(norm_svg(audit, worst.module), norm_caption(audit, worst.module))
+    return report_figure(norm_svg, norm_caption(audit, worst.module), audit, worst.module)
 
 
 def _coverage(audit: Audit) -> Table | None:
     rows = [
-        [entry.kind, entry.function, entry.rule, str(calls), str(modules)] for entry, calls, modules in coverage(audit)
+        [entry.kind, entry.function, entry.rule, str(calls), str(modules)]
+        for entry, calls, modules in sorted(coverage(audit), key=lambda row: -row[1])
     ]
-    note = "Which rule was used for which operation, with the calls in one forward pass and the modules that made them."
+    note = (
+        "Which rule was used for which operation, with the calls in one forward pass and the modules that made them. "
+        "The most calls first."
+    )
     return _table(note, ["kind", "function", "rule", "calls", "modules"], rows, words=3) if rows else None
 
 

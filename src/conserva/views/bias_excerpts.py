@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .._util.text import printable
 from ..bias_study.result import BiasStudy, Mention
-from .audit_terminal import shortened
+from .audit_wording import shortened
 
 EACH, ROOM = 2, 220
 """Maximum number of excerpts of one word, and maximum length of an excerpt."""

@@ -13,8 +13,8 @@ from markupsafe import Markup
 from ..bias_study.result import BiasStudy, Group
 from .bias_wording import classes, counted, displayable, headline
 from .colours import AGAINST, FOR, hexadecimal
-from .curves import INK, NOTE, PAGE_COLOURS, _caption, _dress, _figure
-from .evaluation_terminal import interval
+from .curves import INK, NOTE, PAGE_COLOURS, _caption, _dress, _figure, _prefix
+from .evaluation_wording import interval
 from .matplotlib_figures import drawing, save_figure
 from .svg import embedded
 
@@ -80,11 +80,12 @@ def draw_histograms(study: BiasStudy, path: str | Path) -> None:
 
 
 @drawing()
-def histograms_svg(study: BiasStudy, prefix: str = "histograms-") -> Markup:
+def histograms_svg(study: BiasStudy, *, narrow: bool = False) -> Markup:
     """Return the figure of `draw_histograms` as inline SVG, without its caption."""
     study = displayable(study)
     means = "; ".join(f"{group.name}: mean {interval(group.mean)}" for group in study.groups)
-    return embedded(_histograms(study), f"Histograms of the relevance of mentions. {means}", prefix, PAGE_COLOURS)
+    label = f"Histograms of the relevance of mentions. {means}"
+    return embedded(_histograms(study, narrow), label, _prefix("histograms", narrow), PAGE_COLOURS)
 
 
 def histograms_caption(study: BiasStudy) -> str:
@@ -98,22 +99,22 @@ def histograms_caption(study: BiasStudy) -> str:
     )
 
 
-def _histograms(study: BiasStudy) -> Figure:
+def _histograms(study: BiasStudy, narrow: bool = False) -> Figure:
     shared = bins([mention.relevance for mention in study.mentions])
     groups = study.groups
-    figure = _figure(8.6, 1.35 * max(1, len(groups)) + 0.55)
+    figure = _figure(4.0 if narrow else 8.6, 1.35 * max(1, len(groups)) + 0.55)
     panels = figure.subplots(max(1, len(groups)), 1, squeeze=False, sharex=True, sharey=True).ravel()
     relevance = {
         group.name: [mention.relevance for mention in study.mentions if mention.group == group.name] for group in groups
     }
     highest = max((share for values in relevance.values() for share in shared.shares(values)), default=1.0) or 1.0
     for axes, group in zip(panels, groups, strict=False):
-        _panel(axes, group, shared, shared.shares(relevance[group.name]), highest)
+        _panel(axes, group, shared, shared.shares(relevance[group.name]), highest, narrow)
     panels[-1].set_xlabel(f"relevance for {classes(study)[0]}, in logits", fontsize=8, color=INK)
     return figure
 
 
-def _panel(axes: Axes, group: Group, shared: Bins, shares: Sequence[float], highest: float) -> None:
+def _panel(axes: Axes, group: Group, shared: Bins, shares: Sequence[float], highest: float, narrow: bool) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     _dress(axes, "", "mentions")
@@ -140,5 +141,7 @@ def _panel(axes: Axes, group: Group, shared: Bins, shares: Sequence[float], high
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     title = f"{group.name}\N{EN SPACE}"
     axes.set_title(title, loc="left", fontsize=9, color=INK, weight="bold", pad=3)
-    summary = f"mean {interval(group.mean)} · {counted(group.mentions, 'mention')} of {counted(group.entities, 'word')}"
+    summary = f"mean {interval(group.mean)}"
+    if not narrow:
+        summary += f" · {counted(group.mentions, 'mention')} of {counted(group.entities, 'word')}"
     axes.set_title(summary, loc="right", fontsize=7.5, color=NOTE, pad=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ..bias_study.result import BiasStudy, Entity
 from ..evaluation.result import Interval
@@ -10,8 +10,11 @@ from .bias_excerpts import EACH, Excerpt, extremes
 from .bias_figure import histograms_caption, histograms_svg
 from .bias_summary import sentences
 from .bias_wording import (
+    GUIDE,
     MEANINGS,
     Cells,
+    by_change,
+    by_importance,
     classes,
     counted,
     difference_cells,
@@ -23,13 +26,17 @@ from .bias_wording import (
     naive_cells,
     scale_of,
     swap_cells,
+    verdict,
+    words_by_importance,
 )
-from .components import Cell, Figure, Row, Table
-from .evaluation_terminal import value_text
+from .components import Cell, Row, Table
+from .evaluation_wording import value_text
 from .rendering import render
+from .report_figure import report_figure
+from .wording import number
 
-ENDS, FLAGGED, QUOTED = 10, 30, 10
-"""Numbers of words at each end of the ranking and of flagged words that are not folded; of sentences at each end."""
+QUOTED = 10
+"""Number of sentences at each end."""
 
 UNTESTED, WORDS = 60, 80
 """Maximum numbers of listed words with too few mentions, and of listed words left out; the study's JSON has all."""
@@ -38,19 +45,20 @@ UNTESTED, WORDS = 60, 80
 def page(study: BiasStudy) -> str:
     """Return an HTML page: summary, figure, tables, sentences, and definitions of the terms."""
     study = displayable(study)
-    tested = [entity for entity in study.entities if entity.p is not None]
     skipped = list(left_out(study).items())
     return render(
         "bias.html",
         title=f"Bias study: {headline(study)}",
         lines=[headline(study)],
+        verdict=verdict(study),
+        guide=GUIDE,
         summary=sentences(study),
-        histograms=Figure(histograms_svg(study), histograms_caption(study)) if study.mentions else None,
+        histograms=report_figure(histograms_svg, histograms_caption(study), study) if study.mentions else None,
         groups=_groups(study),
         differences=_differences(study),
         not_compared="There is only one group." if len(study.groups) == 1 else "No groups were compared.",
-        tested=_ranking(tested),
-        folded_tables=list(_folded(study, tested)),
+        tested=_tested(study),
+        untested=_untested(study),
         scale=scale_of(study),
         each=EACH,
         excerpts=_excerpts(study),
@@ -77,49 +85,35 @@ def _differences(study: BiasStudy) -> Table | None:
         return None
     note = (
         "Mean over the words of the first group minus that of the second, in logits. p: permutation test; corrected: "
-        f"by Holm, for {counted(len(study.differences), 'comparison')}; flagged: corrected p below {study.level:g}."
+        f"by Holm, for {counted(len(study.differences), 'comparison')}; flagged, and shown first, if "
+        f"corrected p is below {study.level:g}."
     )
     titles = ["groups", "difference", "effect", "p", "corrected", "outcome"]
-    return _table(note, titles, difference_cells(study), [difference.difference for difference in study.differences])
+    order = by_importance(study.differences)
+    return _table(note, titles, difference_cells(order), [difference.difference for difference in order])
 
 
-def _ranking(tested: Sequence[Entity]) -> Table | None:
-    """Return a table of the tested words; of many, only both ends and the flagged ones."""
+def _tested(study: BiasStudy) -> Table | None:
+    tested = words_by_importance(study)
     if not tested:
         return None
     note = (
-        "Sorted by the mean over mentions, in logits, from the most positive to the most negative. p: compared with "
-        "the same number of mentions drawn at random; corrected: by Benjamini and Hochberg, for "
-        f"{counted(len(tested), 'word')}."
+        "Mean over mentions, in logits; flagged words first, then the furthest from the mean of all mentions, "
+        f"{number(study.overall_mean)}. p: compared with the same number of mentions drawn at random; corrected: by "
+        f"Benjamini and Hochberg, for {counted(len(tested), 'word')}."
     )
-    if not _is_long(tested):
-        return _entities(note, tested)
-    middle = sorted((entity for entity in tested[ENDS : len(tested) - ENDS] if entity.flagged), key=_corrected)[
-        :FLAGGED
-    ]
-    seen = {entity.name for entity in (*tested[:ENDS], *middle, *tested[-ENDS:])}
-    shown = [entity for entity in tested if entity.name in seen]
-    return _entities(f"{note} Shown: {len(shown)} of {len(tested):,}, both ends and flagged words.", shown)
+    return _entities(note, tested)
 
 
-def _folded(study: BiasStudy, tested: Sequence[Entity]) -> Iterator[tuple[str, Table]]:
-    """Yield titles and tables of the folded parts: the whole ranking, and the words that were not tested."""
-    if _is_long(tested):
-        yield f"All {len(tested):,} words", _entities("All words that were tested.", tested)
+def _untested(study: BiasStudy) -> tuple[str, Table] | None:
+    """Return a title and a table of the words that were not tested; of many, both ends."""
     few = [entity for entity in study.entities if entity.p is None]
-    if few:
-        listed = few if len(few) <= UNTESTED else [*few[: UNTESTED // 2], *few[-UNTESTED // 2 :]]
-        rest = "" if listed is few else f" Shown: {len(listed)}, both ends; the study's JSON has all."
-        table = _entities(f"Too few mentions to be tested: their means are uncertain.{rest}", listed)
-        yield f"{counted(len(few), 'word')} with too few mentions to be tested", table
-
-
-def _is_long(tested: Sequence[Entity]) -> bool:
-    return len(tested) > 2 * ENDS + 5
-
-
-def _corrected(entity: Entity) -> float:
-    return 1.0 if entity.corrected is None else entity.corrected
+    if not few:
+        return None
+    listed = few if len(few) <= UNTESTED else [*few[: UNTESTED // 2], *few[-UNTESTED // 2 :]]
+    rest = "" if listed is few else f" Shown: {len(listed)}, both ends; the study's JSON has all."
+    table = _entities(f"Their means are uncertain.{rest}", listed)
+    return f"{counted(len(few), 'word')} with too few mentions to be tested", table
 
 
 def _entities(note: str, entities: Sequence[Entity]) -> Table:
@@ -144,10 +138,11 @@ def _swaps(study: BiasStudy) -> Table | None:
         return None
     note = (
         "How much the explained difference falls, in logits, when a word is replaced by words of the other groups: "
-        "mean over the word's mentions."
+        "mean over the word's mentions. The largest changes first."
     )
     titles = ["word", "group", "mentions", "relevance", "falls by", "verdict"]
-    return _table(note, titles, swap_cells(study), [swap.change for swap in study.swaps], words=2)
+    order = by_change(study.swaps)
+    return _table(note, titles, swap_cells(order), [swap.change for swap in order], words=2)
 
 
 def _table(note: str, titles: Sequence[str], rows: Cells, drawn: Sequence[Interval], words: int = 1) -> Table:

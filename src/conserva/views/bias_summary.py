@@ -11,8 +11,11 @@ from ..bias_study.result import BiasStudy, Difference, Entity, Naive
 from .audit_terminal import _grid, _title
 from .bias_excerpts import Excerpt, extremes
 from .bias_wording import (
+    GUIDE,
     NAMED,
     Cells,
+    by_change,
+    by_importance,
     classes,
     counted,
     difference_cells,
@@ -25,18 +28,18 @@ from .bias_wording import (
     headline,
     left_out,
     listed,
-    median_output,
     naive_cells,
     oriented,
-    overall_mean,
     p_value_text,
     percent,
     scale_of,
     swap_cells,
+    swap_outcome,
     verdict,
 )
 from .colours import hexadecimal, ink, shade
-from .evaluation_terminal import Column, short
+from .evaluation_terminal import Column
+from .evaluation_wording import short
 from .terminal_text import has_shades, sign
 from .wording import number
 
@@ -78,7 +81,7 @@ def _start(study: BiasStudy) -> str:
         f"This study searched {corpus} for words of {counted(len(study.groups), 'group')}: {listed(groups)}. The "
         f"relevance of a mention is its contribution to the output of {study.model}, in logits. Above 0 it speaks for "
         f"{first}, below 0 for {second}. For comparison: the median of |{study.target}| over texts with a mention is "
-        f"{short(median_output(study))} logits."
+        f"{short(study.median_output)} logits."
         if groups
         else f"No word of a group occurs in {corpus}."
     )
@@ -93,9 +96,7 @@ def _compared(study: BiasStudy) -> Iterable[str]:
             else "No groups were compared with each other."
         )
         return
-    order = sorted(
-        study.differences, key=lambda difference: (not difference.flagged, difference.corrected, difference.p)
-    )
+    order = by_importance(study.differences)
     yield _difference(study, order[0])
     flagged = [_briefly(study, difference) for difference in order[1:] if difference.flagged]
     if flagged:
@@ -122,7 +123,7 @@ def _briefly(study: BiasStudy, difference: Difference) -> str:
 
 
 def _difference(study: BiasStudy, difference: Difference) -> str:
-    turned, usual = oriented(difference), median_output(study)
+    turned, usual = oriented(difference), study.median_output
     words = f"words of “{turned.a}” speak more for {classes(study)[0]} than words of “{turned.b}”"
     words = words if turned.difference.mean else "words of both have the same mean relevance"
     amount = f"by {from_to(turned.difference)} on average"
@@ -164,7 +165,7 @@ def _stand_out(study: BiasStudy) -> str:
     left = f" {counted(few, 'word')} had too few mentions to be tested." if few else ""
     if not tested:
         return "No word has enough mentions to be tested by itself." if study.entities else ""
-    mean, flagged = overall_mean(study), [entity for entity in tested if entity.flagged]
+    mean, flagged = study.overall_mean, [entity for entity in tested if entity.flagged]
     of_all = f"the mean of all mentions ({number(mean)} logits)"
     if not flagged:
         none = (
@@ -202,7 +203,7 @@ def _swapped(study: BiasStudy) -> str:
         return f"Whether replacing the words changes the model's answers was not checked.{warning}"
     verdicts: dict[str, list[str]] = {"agrees": [], "is unsure": [], "disagrees": []}
     for swap in study.swaps:
-        verdicts[verdict(swap)].append(f"“{swap.name}”")
+        verdicts[swap_outcome(swap)].append(f"“{swap.name}”")
     agreeing, unsure, against = verdicts.values()
     return (
         f"As a check, {counted(len(study.swaps), 'word')} {'was' if len(study.swaps) == 1 else 'were'} replaced by "
@@ -284,18 +285,18 @@ def _not_counted(study: BiasStudy) -> str:
 
 
 def show(study: BiasStudy, console: Console | None = None) -> None:
-    """Print a study: summary, groups, differences, words and sentences at both ends, counts and swaps."""
+    """Print a study: verdict, groups, differences, words and sentences at both ends, counts, swaps, and a summary."""
     console = console or Console()
     study = displayable(study)
     console.print(Line(headline(study), style="bold"))
-    for text in sentences(study):
-        console.print()
-        console.print(Line(text))
+    console.print(Line(verdict(study)))
+    console.print(Line(GUIDE, style="dim"))
     _title(console, "Groups", "relevance in logits; mean: over words [95 % interval]; per mention: over mentions")
     _print(console, "group", ("words", "mentions", "texts", "mean", "per mention", "share"), group_cells(study))
     if study.differences:
         _title(console, "Differences", f"in logits; flagged: p below {study.level:g} after Holm's correction")
-        rows = [(*cells[:3], *cells[4:]) for cells in difference_cells(study)]  # without the uncorrected p
+        cells_of = difference_cells(by_importance(study.differences))
+        rows = [(*cells[:3], *cells[4:]) for cells in cells_of]  # without the uncorrected p
         _print(console, "groups", ("difference", "effect", "p, Holm", ""), rows)
     _words(study, console)
     _quoted(study, console)
@@ -304,7 +305,12 @@ def show(study: BiasStudy, console: Console | None = None) -> None:
         _print(console, "group", ("texts", "predicted", "labelled", "others", "p"), naive_cells(study))
     if study.swaps:
         _title(console, "Swaps", "how much the answer falls, in logits, if the word is replaced by other groups' words")
-        _print(console, "word", ("group", "mentions", "relevance", "falls by", ""), swap_cells(study))
+        _print(console, "word", ("group", "mentions", "relevance", "falls by", ""), swap_cells(by_change(study.swaps)))
+    _title(console, "In words")
+    for i, text in enumerate(sentences(study)):
+        if i:
+            console.print()
+        console.print(Line(text))
 
 
 def _print(console: Console, name: str, titles: Sequence[str], rows: Cells) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from statistics import fmean, median
 
 from .._util.text import displayed
 from ..bias_study.result import BiasStudy, Difference, Entity, Swap
 from ..evaluation.result import Interval
-from .evaluation_terminal import interval, short
+from .evaluation_wording import interval, short
 from .wording import number
 
 EFFECTS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"))
 """Upper bounds of |Cliff's delta| and their names (Romano et al. 2006); larger effects are "large"."""
+
+GUIDE = (
+    "Relevance: what a mention of a word contributes to the model's answer, in logits. A difference is flagged if "
+    "chance is an unlikely cause. Whether the words or the sentences around them cause it is tested by replacing words."
+)
+"""What a reader needs for the verdict."""
 
 MEANINGS = {
     "relevance": "The contribution of a mention to the explained difference of two logits, in logits, computed by the "
@@ -52,18 +57,6 @@ def classes(study: BiasStudy) -> tuple[str, str]:
     """Return, in quotes, the classes that positive and negative relevance support."""
     first, is_contrast, second = study.target.partition(" - ")
     return (f"“{first}”", f"“{second}”") if is_contrast else (f"“{study.target}”", f"less of “{study.target}”")
-
-
-def median_output(study: BiasStudy) -> float:
-    """Return the median absolute output over texts with a mention."""
-    return median(
-        [abs(value) for value in {mention.text: mention.output for mention in study.mentions}.values()] or [0.0]
-    )
-
-
-def overall_mean(study: BiasStudy) -> float:
-    """Return the mean relevance of all mentions, with which words are compared."""
-    return fmean([mention.relevance for mention in study.mentions] or [0.0])
 
 
 def scale_of(study: BiasStudy) -> float:
@@ -131,9 +124,55 @@ def oriented(difference: Difference) -> Difference:
     )
 
 
-def verdict(swap: Swap) -> str:
+def swap_outcome(swap: Swap) -> str:
     """Return whether a swap "agrees" with relevance, "disagrees" or "is unsure"."""
     return "agrees" if swap.agrees else "disagrees" if excludes_zero(swap.change) else "is unsure"
+
+
+def by_importance(differences: Iterable[Difference]) -> list[Difference]:
+    """Return differences, flagged ones first, then by corrected p and p."""
+    return sorted(differences, key=lambda difference: (not difference.flagged, difference.corrected, difference.p))
+
+
+def by_change(swaps: Iterable[Swap]) -> list[Swap]:
+    """Return swaps, those that change the answer most first."""
+    return sorted(swaps, key=lambda swap: -abs(swap.change.mean))
+
+
+def words_by_importance(study: BiasStudy) -> list[Entity]:
+    """Return the tested words: flagged ones first, then by their distance from the mean of all mentions."""
+    tested = [entity for entity in study.entities if entity.p is not None]
+    return sorted(tested, key=lambda entity: (not entity.flagged, -abs(entity.mean.mean - study.overall_mean)))
+
+
+def verdict(study: BiasStudy) -> str:
+    """Return one sentence: whether the model treats the groups alike, as far as these texts can tell."""
+    if not study.mentions:
+        return "These texts cannot tell: no word of a group occurs in them."
+    if not study.differences:
+        return "These texts cannot tell: no two groups were compared."
+    first, *others = by_importance(study.differences)
+    if not first.flagged:
+        most = max(max(-pair.difference.low, pair.difference.high) for pair in study.differences)
+        typical = f" ({percent(most / study.median_output)} of a typical output)" if study.median_output else ""
+        return (
+            "As far as these texts can tell, yes: no difference between the groups is shown. Differences of up to "
+            f"{short(most)} logits{typical} remain possible."
+        )
+    turned = oriented(first)
+    more = sum(pair.flagged for pair in others)
+    also = f" ({counted(more, 'more pair')} of groups {'differs' if more == 1 else 'differ'} too)" if more else ""
+    what = (
+        f"words of “{turned.a}” speak more for {classes(study)[0]} than words of “{turned.b}”, by "
+        f"{short(turned.difference.mean)} logits{also}"
+    )
+    if not study.swaps:
+        return f"Perhaps not: {what}. Whether the words or their sentences are the cause was not checked."
+    agreeing = sum(swap.agrees for swap in study.swaps)
+    changed = f"replacing words changed the answer as predicted for {agreeing} of {counted(len(study.swaps), 'word')}"
+    if agreeing > len(study.swaps) / 2:
+        return f"No: {what}, and {changed}."
+    return f"Perhaps not: {what}, but {changed}, so the sentences may be the cause."
 
 
 def left_out(study: BiasStudy) -> dict[str, int]:
@@ -160,7 +199,7 @@ def group_cells(study: BiasStudy) -> Cells:
     ]
 
 
-def difference_cells(study: BiasStudy) -> Cells:
+def difference_cells(differences: Iterable[Difference]) -> Cells:
     """Return the table rows of the differences."""
     return [
         (
@@ -171,7 +210,7 @@ def difference_cells(study: BiasStudy) -> Cells:
             p_value_text(difference.corrected),
             flag(difference.flagged),
         )
-        for difference in study.differences
+        for difference in differences
     ]
 
 
@@ -206,11 +245,11 @@ def naive_cells(study: BiasStudy) -> Cells:
     ]
 
 
-def swap_cells(study: BiasStudy) -> Cells:
+def swap_cells(swaps: Iterable[Swap]) -> Cells:
     """Return the table rows of the swaps."""
     return [
-        (swap.name, swap.group, f"{swap.mentions:,}", number(swap.relevance), interval(swap.change), verdict(swap))
-        for swap in study.swaps
+        (swap.name, swap.group, f"{swap.mentions:,}", number(swap.relevance), interval(swap.change), swap_outcome(swap))
+        for swap in swaps
     ]
 
 

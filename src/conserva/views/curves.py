@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from .._util.text import displayed
 from ..evaluation.result import HIGHER_IS_BETTER, Evaluation, MethodResult
-from .evaluation_terminal import TITLES, headline, is_random, protocol_line, short
+from .evaluation_wording import TITLES, headline, protocol_line, short
 from .matplotlib_figures import drawing, new_figure, save_figure
 from .svg import embedded
 
@@ -81,26 +81,24 @@ def draw_conservation(evaluation: Evaluation, path: str | Path) -> None:
 
 
 @drawing()
-def curves_svg(evaluation: Evaluation, prefix: str = "curves-") -> Markup:
+def curves_svg(evaluation: Evaluation, *, narrow: bool = False) -> Markup:
     """Return the figure of `draw_curves` as inline SVG, without its caption."""
-    return embedded(
-        _curves(displayed(evaluation)), "Activation and pruning curves of every method", prefix, PAGE_COLOURS
-    )
+    label = "Activation and pruning curves of every method"
+    return embedded(_curves(displayed(evaluation), narrow), label, _prefix("curves", narrow), PAGE_COLOURS)
 
 
 @drawing()
-def conservation_svg(evaluation: Evaluation, prefix: str = "sums-") -> Markup:
+def conservation_svg(evaluation: Evaluation, *, narrow: bool = False) -> Markup:
     """Return the figure of `draw_conservation` as inline SVG, without its caption."""
-    return embedded(
-        _scatters(displayed(evaluation)), "Sum of the scores against the output for every method", prefix, PAGE_COLOURS
-    )
+    label = "Sum of the scores against the output for every method"
+    return embedded(_scatters(displayed(evaluation), narrow), label, _prefix("sums", narrow), PAGE_COLOURS)
 
 
 def curves_caption(evaluation: Evaluation) -> str:
     """Return the caption: what the curves show, model and data."""
     return (
-        "Left: the probability of the target as features are added; higher is better. Right: the squared change of the "
-        "logits as features are removed; lower is better. Means with 95 % bands, ordered by area. "
+        "First: the probability of the target as features are added; higher is better. Second: the squared change of "
+        "the logits as features are removed; lower is better. Means with 95 % bands, ordered by area. "
         f"{headline(evaluation)} · {protocol_line(evaluation)}."
     )
 
@@ -115,6 +113,11 @@ def conservation_caption(evaluation: Evaluation) -> str:
         f"Sum of the scores against the explained output, a point for each sample{drawn}; on the line both are equal."
         f"{own if scales_differ else ''} {headline(evaluation)} · {protocol_line(evaluation)}."
     )
+
+
+def _prefix(name: str, narrow: bool) -> str:
+    """Return the prefix of the ids in a drawing, which must be unique on a page."""
+    return f"{name}-narrow-" if narrow else f"{name}-"
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -145,7 +148,7 @@ def _lines(methods: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
         width, over = PAPER.get(result.method, 1.1), 3.0 + (result.method in PAPER)
         if result.reference:
             colour, dashes, blacks, over = INK, DOTS[blacks % len(DOTS)], blacks + 1, 5.0
-        elif is_random(result.method):
+        elif result.is_random:
             colour, dashes, greys, over = GREY, DASHES[greys % len(DASHES)], greys + 1, 2.5
         elif result.method not in STYLES:
             (colour, dashes), others = free[others % len(free)], others + 1
@@ -153,10 +156,11 @@ def _lines(methods: Sequence[MethodResult]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _curves(evaluation: Evaluation) -> Figure:
-    figure = _figure(8.6, max(3.4, 0.18 * len(evaluation.methods) + 0.9))
+def _curves(evaluation: Evaluation, narrow: bool = False) -> Figure:
+    height = max(2.8 if narrow else 3.4, 0.18 * len(evaluation.methods) + 0.9)
+    figure = _figure(4.0, 2 * height) if narrow else _figure(8.6, height)
     looks = _lines(evaluation.methods)
-    for axes, (name, metric, x, y) in zip(figure.subplots(1, 2), PANELS, strict=True):
+    for axes, (name, metric, x, y) in zip(figure.subplots(*((2, 1) if narrow else (1, 2))), PANELS, strict=True):
         _dress(axes, x, y)
         order = sorted(
             (result for result in evaluation.methods if name in result.curves),
@@ -211,18 +215,18 @@ def _dress(axes: Axes, x: str, y: str) -> None:
 def _on_scale(method: MethodResult) -> bool:
     """Return whether the sums fit on the axis of the outputs: neither much smaller nor much larger."""
     conservation = method.conservation
-    if is_random(method.method) or not conservation.sums:
+    if method.is_random or not conservation.sums:
         return False
     outputs, sums = (max(values) - min(values) for values in (conservation.outputs, conservation.sums))
     both = max(*conservation.outputs, *conservation.sums) - min(*conservation.outputs, *conservation.sums)
     return sums >= outputs / 20 and both <= 4 * outputs
 
 
-def _scatters(evaluation: Evaluation) -> Figure:
+def _scatters(evaluation: Evaluation, narrow: bool = False) -> Figure:
     methods = evaluation.methods
-    across = min(4, max(2, len(methods)))
+    across = min(2 if narrow else 4, max(2, len(methods)))
     down = max(1, ceil(len(methods) / across))
-    figure = _figure(2.15 * across, 2.4 * down + 0.35)
+    figure = _figure((1.9 if narrow else 2.15) * across, (2.15 if narrow else 2.4) * down + 0.35)
     seen = [result.conservation for result in methods if _on_scale(result)] or [
         result.conservation for result in methods
     ]

@@ -6,23 +6,28 @@ from collections.abc import Callable, Sequence
 
 from .._util.text import displayed
 from ..evaluation.result import METRICS, Evaluation, MethodResult
-from .components import Cell, Figure, Row, Table, plain
+from .components import Cell, Row, Table, plain
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
-from .evaluation_terminal import (
+from .evaluation_wording import (
+    GUIDE,
     SETTINGS,
     best,
+    by_auac,
     heading,
     headline,
     interval,
+    is_level,
     is_of_graphs,
+    meanings,
     protocol_line,
-    ranked,
     setting,
     short,
+    summary,
     value_text,
+    verdict,
 )
-from .evaluation_wording import difference, is_level, meanings, summary
 from .rendering import render
+from .report_figure import report_figure
 
 LABELS = {
     "special": "special tokens removed too",
@@ -38,11 +43,13 @@ def page(evaluation: Evaluation) -> str:
         "evaluation.html",
         title=f"Faithfulness: {headline(evaluation)}",
         lines=[headline(evaluation), protocol_line(evaluation)],
+        verdict=verdict(evaluation),
+        guide=GUIDE,
         summary=[summary(evaluation)],
         results=_results(evaluation),
-        curves=Figure(curves_svg(evaluation), curves_caption(evaluation)),
+        curves=report_figure(curves_svg, curves_caption(evaluation), evaluation),
         differences=_differences(evaluation),
-        sums=Figure(conservation_svg(evaluation), conservation_caption(evaluation)),
+        sums=report_figure(conservation_svg, conservation_caption(evaluation), evaluation),
         conservation=_conservation(evaluation),
         protocol=_protocol(evaluation),
         provenance={key: value_text(value) for key, value in evaluation.provenance.items()},
@@ -66,12 +73,14 @@ def _results(evaluation: Evaluation) -> Table:
         return [_cell(interval(getattr(result, metric)), result.method in winners[metric]) for metric in METRICS]
 
     legend = " Below the line: yardsticks." if any(result.reference for result in evaluation.methods) else ""
-    note = f"Means with 95 % intervals. Bold: the best method of a column, except random.{legend}"
-    return _table(note, plain(heading(metric) for metric in METRICS), evaluation, cells)
+    note = (
+        f"Means with 95 % intervals. Bold: the best method of a column, except random. The highest AUAC first.{legend}"
+    )
+    return _table(note, plain(heading(metric) for metric in METRICS), by_auac(evaluation.methods), cells)
 
 
 def _differences(evaluation: Evaluation) -> Table | None:
-    firsts = {metric: order[0].method for metric in METRICS if (order := ranked(evaluation, metric))}
+    firsts = {metric: order[0].method for metric in METRICS if (order := evaluation.ranked(metric))}
     known = {(pair.metric, name) for pair in evaluation.pairs for name in (pair.a, pair.b)}
     firsts = {metric: best_method for metric, best_method in firsts.items() if (metric, best_method) in known}
     if not firsts:
@@ -85,13 +94,13 @@ def _differences(evaluation: Evaluation) -> Table | None:
         "Each method minus the best one of the column, on the same samples. Bold: the interval excludes 0. Grey: it "
         "includes 0, so these samples do not show a difference."
     )
-    return _table(note, titles, evaluation, cells)
+    return _table(note, titles, by_auac(evaluation.methods), cells)
 
 
 def _difference(evaluation: Evaluation, metric: str, method: str, best_method: str) -> Cell:
     if method == best_method:
         return Cell("best")
-    estimate = difference(evaluation, metric, method, best_method)
+    estimate = evaluation.difference(metric, method, best_method)
     if estimate is None:
         return Cell("not compared", kind="low")
     return _cell(interval(estimate), not is_level(estimate), "low" if is_level(estimate) else "")
@@ -103,18 +112,20 @@ def _conservation(evaluation: Evaluation) -> Table:
         return plain(short(value) for value in (conservation.correlation, conservation.slope, conservation.gap))
 
     note = (
-        "The sum of the scores compared with the output: if they are equal, correlation and slope are 1 and the gap is "
-        "0; -: the sums are constant."
+        "The sum of the scores compared with the output: if they are equal, correlation and slope are 1 and the "
+        "distance from the output, the mean of |output - sum|, is 0; -: the sums are constant. The smallest distance "
+        "first."
     )
-    return _table(note, plain(["correlation", "slope", "gap"]), evaluation, cells)
+    order = sorted(evaluation.methods, key=lambda result: result.conservation.gap)
+    return _table(note, plain(["correlation", "slope", "distance from the output"]), order, cells)
 
 
 def _table(
-    note: str, titles: Sequence[Cell], evaluation: Evaluation, cells: Callable[[MethodResult], list[Cell]]
+    note: str, titles: Sequence[Cell], methods: Sequence[MethodResult], cells: Callable[[MethodResult], list[Cell]]
 ) -> Table:
     """Return a table of all methods, with yardsticks in a separate section."""
     rows, yardsticks = (
-        [Row(result.method, cells(result)) for result in evaluation.methods if result.reference == reference]
+        [Row(result.method, cells(result)) for result in methods if result.reference == reference]
         for reference in (False, True)
     )
     return Table(note, [Cell("method"), *titles], rows, yardsticks)

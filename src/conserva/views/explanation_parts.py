@@ -11,7 +11,7 @@ from .._util.text import displayed, printable
 from ..results.explanation import Explanation
 from .colours import scale_of
 from .components import Bars, Cell, LedgerBars, Row, Table, bar_of, plain, share_bars, signed_bars
-from .evaluation_terminal import value_text
+from .evaluation_wording import value_text
 from .picture_nodes import counted, node_noun, strongest, virtual_node
 from .pictures import svg
 from .text_levels import Level, Piece, apart, is_located, levels, spelled, unread

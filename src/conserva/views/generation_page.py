@@ -1,9 +1,11 @@
-"""A generation as an interactive HTML page: pointing at a generated token highlights its source tokens."""
+"""A generation as an interactive HTML page: choosing generated tokens highlights their source tokens."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,20 @@ from ..engine.ledger import ENTRIES, Ledger
 from ..results.generation import Generation, Step
 from .colours import AGAINST, DARK, FOR, LEDGER_ON_PAGES, LIGHT
 from .components import Cell, Row, Table, plain
-from .generation_wording import NO_LEDGER, first_token, headline, shown, strongest
+from .generation_wording import (
+    GENERATED,
+    HELP,
+    HINT,
+    NO_LEDGER,
+    PROMPT,
+    chip_label,
+    first_token,
+    headline,
+    opening,
+    shown,
+    sink_of,
+    strongest,
+)
 from .rendering import asset, render
 from .wording import number
 
@@ -28,18 +43,35 @@ def page(generation: Generation) -> str:
         "generation.html",
         title=headline(generation),
         digest=base64.b64encode(hashlib.sha256(script).digest()).decode(),
-        inputs=list(_inputs(generation)),
+        hint=HINT,
+        help=HELP,
+        blocks=list(_blocks(generation)),
         sources=_sources(generation),
         data=_data(generation),
     )
 
 
-def _inputs(generation: Generation) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the name and the pieces of each input; the name of a single input is empty."""
+def _blocks(generation: Generation) -> Iterator[dict[str, Any]]:
+    """Yield the blocks of the text: the inputs by their names, or the prompt and the generated text."""
+    many = len(generation.features)
+    sections = generation.sections or ((PROMPT, generation.start), (GENERATED, many - generation.start))
     first = 0
-    for name, count in generation.sections or (("", len(generation.features)),):
-        yield name, [_piece(generation, i) for i in range(first, first + count)]
-        first += count
+    for name, count in sections:
+        end = first + count
+        yield {"name": name, "written": end > generation.start, "runs": list(_runs(generation, first, end))}
+        first = end
+
+
+def _runs(generation: Generation, first: int, end: int) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """Yield runs of tokens; runs of two or more tokens of the template have a label, under which they are folded."""
+
+    def is_template(i: int) -> bool:
+        return generation.special[i] and i < generation.start
+
+    for folded, group in itertools.groupby(range(first, end), is_template):
+        run = list(group)
+        label = chip_label([generation.features[i] for i in run]) if folded and len(run) > 1 else ""
+        yield [_piece(generation, i) for i in run], label
 
 
 def _piece(generation: Generation, i: int) -> dict[str, Any]:
@@ -70,6 +102,9 @@ def _data(generation: Generation) -> dict[str, Any]:
     return {
         "features": generation.features,
         "start": generation.start,
+        "opening": opening(generation),
+        "first": sink_of(generation),
+        "included": generation.sink is None,
         "score": generation.score,
         "steps": [_step(step) for step in generation.steps],
         "entries": ENTRIES,
@@ -84,7 +119,7 @@ def _data(generation: Generation) -> dict[str, Any]:
 
 def _step(step: Step) -> dict[str, Any]:
     return {
-        "scores": [_rounded(score) for score in step.scores],
+        "scores": base64.b64encode(struct.pack(f"<{len(step.scores)}f", *step.scores)).decode(),
         "output": _rounded(step.output, 6),
         "probability": _rounded(step.probability),
         "ledger": _entries(step.ledger),

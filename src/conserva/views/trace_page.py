@@ -6,11 +6,11 @@ from .._util.text import displayed
 from ..results.trace import Trace
 from .components import bar_of
 from .rendering import render
-from .trace_wording import headline, scale_of, sums_note
+from .trace_wording import LOOK_FOR, headline, scale_of, sums_note
 from .wording import ledger_line
 
-WIDE = 60
-"""With more features than this, the cells are narrow."""
+FEW, MANY = 10, 60
+"""Up to `FEW` features, the cells show their numbers; with more than `MANY`, they are narrow."""
 
 
 def page(trace: Trace) -> str:
@@ -37,7 +37,13 @@ def _rendered(layout: str, trace: Trace) -> str:
         scale=scale_of(trace),
         rows=rows[::-1],
         features=list(zip(trace.features, trace.special, strict=True)),
-        narrow=len(trace.features) > WIDE,
+        size=_size(len(trace.features)),
+        look_for=LOOK_FOR,
         sums_note=sums_note(trace),
         bar=bar_of(explanation.ledger, explanation.output, ledger_line(explanation)),
     )
+
+
+def _size(features: int) -> str:
+    """Return the CSS class for the size of cells."""
+    return "few" if features <= FEW else "many" if features > MANY else "some"

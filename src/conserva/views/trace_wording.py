@@ -5,6 +5,12 @@ from __future__ import annotations
 from ..results.trace import Trace
 from .wording import caption, number
 
+LOOK_FOR = (
+    "Read from the last layer at the top down to the inputs: where the colour moves from one token to another, that "
+    "layer carried information between them."
+)
+"""What to look for in a trace."""
+
 
 def headline(trace: Trace) -> str:
     """Return the title: what was explained, by which method, on which model."""

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from .._util.text import displayed
 from ..auditing.result import Audit, Norm
 from ..errors import Error
-from .audit_terminal import module_label, require_audits, samples, subject, untraced
+from .audit_wording import module_label, require_audits, samples, subject, untraced
 from .colours import AGAINST, FOR, LEDGER, hexadecimal
-from .curves import INK, NOTE, OLIVE, PAGE_COLOURS, POINTS, SOLID, STYLES, _caption, _dress, _figure
+from .curves import INK, NOTE, OLIVE, PAGE_COLOURS, POINTS, SOLID, STYLES, _caption, _dress, _figure, _prefix
 from .matplotlib_figures import drawing, save_figure
 from .svg import embedded
 from .wording import number
@@ -76,24 +76,25 @@ def draw_scatter(audits: Sequence[Audit], path: str | Path) -> None:
 
 
 @drawing()
-def waterfall_svg(audits: Sequence[Audit], prefix: str = "waterfall-") -> Markup:
+def waterfall_svg(audits: Sequence[Audit], *, narrow: bool = False) -> Markup:
     """Return the figure of `draw_waterfall` as inline SVG, without its caption."""
-    return _in_page(
-        _waterfall(displayed(audits)), "Relevance of constants and leaks of each layer, from output to inputs", prefix
-    )
+    label = "Relevance of constants and leaks of each layer, from output to inputs"
+    return _in_page(_waterfall(displayed(audits), narrow), label, _prefix("waterfall", narrow))
 
 
 @drawing()
-def norm_svg(audit: Audit, module: str, prefix: str = "norm-") -> Markup:
+def norm_svg(audit: Audit, module: str, *, narrow: bool = False) -> Markup:
     """Return the figure of `draw_norm` as inline SVG, without its caption."""
     label = "Relevance of each position at the output and at the input of a norm"
-    return _in_page(_norm(*displayed((audit, module))), label, prefix)
+    return _in_page(_norm(*displayed((audit, module)), narrow), label, _prefix("norm", narrow))
 
 
 @drawing()
-def scatter_svg(audits: Sequence[Audit], prefix: str = "sums-") -> Markup:
+def scatter_svg(audits: Sequence[Audit], *, narrow: bool = False) -> Markup:
     """Return the figure of `draw_scatter` as inline SVG, without its caption."""
-    return _in_page(_scatters(displayed(audits)), "Sum of the inputs' relevance against the output", prefix)
+    return _in_page(
+        _scatters(displayed(audits), narrow), "Sum of the inputs' relevance against the output", _prefix("sums", narrow)
+    )
 
 
 def waterfall_caption(audits: Sequence[Audit]) -> str:
@@ -207,13 +208,15 @@ def _steps_and_limits(audits: Sequence[Audit]) -> list[tuple[list[LayerStep], tu
     return [(path, shared) for path, _ in steps_and_limits]
 
 
-def _waterfall(audits: Sequence[Audit]) -> Figure:
+def _waterfall(audits: Sequence[Audit], narrow: bool = False) -> Figure:
     paths = _steps_and_limits(require_audits(audits))
     layers = list(dict.fromkeys(step.layer for path, _ in paths for step in path))
     labels = ["output", *short_module_names(layers), "inputs"]
-    across, down = min(ACROSS, len(audits)), ceil(len(audits) / ACROSS)
+    across = 1 if narrow else min(ACROSS, len(audits))
+    down = ceil(len(audits) / across)
     height = len(labels) * (HIGH if len(labels) <= ROWS else LOW) + 1.0
-    figure = _figure(0.9 + 2.6 * across + (1.4 if across == 1 else 0), height * down + 0.3)
+    width = 3.7 if narrow else 0.9 + 2.6 * across + (1.4 if across == 1 else 0)
+    figure = _figure(width, height * down + 0.3)
     panels = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
     every = ceil(len(labels) / LABELS)
     for i, (axes, audit, (path, limits)) in enumerate(zip(panels, audits, paths, strict=False)):
@@ -225,16 +228,16 @@ def _waterfall(audits: Sequence[Audit]) -> Figure:
     panels[0].set_ylim(last + 0.6, -0.6)
     for axes in panels[len(audits) :]:
         axes.axis("off")
-    _add_legend(figure)
+    _add_legend(figure, 3 if narrow else len(LOOKS))
     return figure
 
 
-def _add_legend(figure: Figure) -> None:
+def _add_legend(figure: Figure, columns: int) -> None:
     from matplotlib.patches import Patch
 
     patches = [Patch(label=name, **look) for name, look in LOOKS.items()]
     figure.legend(
-        handles=patches, loc="outside upper center", ncols=len(patches), frameon=False, fontsize=7.5, labelcolor=INK,
+        handles=patches, loc="outside upper center", ncols=columns, frameon=False, fontsize=7.5, labelcolor=INK,
         handlelength=1.2, handleheight=0.9, columnspacing=1.6,
     )  # fmt: skip
 
@@ -291,12 +294,12 @@ def _heading(axes: Axes, title: str, note: str) -> None:
 # Figures 2 and 3 of the paper
 
 
-def _norm(audit: Audit, module: str) -> Figure:
+def _norm(audit: Audit, module: str, narrow: bool = False) -> Figure:
     norm = norm_of(audit, module)
-    figure = _figure(7.6, 2.7)
+    figure = _figure(3.6, 4.6) if narrow else _figure(7.6, 2.7)
     from matplotlib.ticker import MaxNLocator  # after the figure, which raises a helpful error without matplotlib
 
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     for axes, title, values in zip(panels, ("at its output", "at its input"), (norm.after, norm.before), strict=True):
         _dress(axes, "position", "relevance" if axes is panels[0] else "")
         _heading(axes, title, f"sum {number(sum(values))}")
@@ -309,9 +312,11 @@ def _norm(audit: Audit, module: str) -> Figure:
     return figure
 
 
-def _scatters(audits: Sequence[Audit]) -> Figure:
-    across, down = min(ACROSS, len(require_audits(audits))), ceil(len(audits) / ACROSS)
-    figure = _figure(2.5 * max(2, across), 2.75 * down + 0.2)
+def _scatters(audits: Sequence[Audit], narrow: bool = False) -> Figure:
+    across = min(2 if narrow else ACROSS, len(require_audits(audits)))
+    down = ceil(len(audits) / across)
+    size = 1.9 if narrow else 2.5
+    figure = _figure(size * max(2, across), (size + 0.25) * down + 0.2)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     outputs = [value for audit in audits for value in audit.outputs] or [0.0, 1.0]
     wide = max(outputs) - min(outputs) or 1.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...evaluation.result import Interval
-from ...views.evaluation_terminal import _bare, interval, short
+from ...views.evaluation_wording import interval, short, without_zero
 from ...views.markdown import listed, stacked
 
 METRICS = ("auac", "au_mse")
@@ -17,7 +17,7 @@ NONE = "-"
 
 def number(value: float | None) -> str:
     """Return a number as the paper writes it, as .123."""
-    return _bare(short(value))
+    return without_zero(short(value))
 
 
 def size(value: float | None) -> str:
@@ -29,7 +29,7 @@ def mean_and_interval(one: Interval | None, strong: bool) -> str:
     """Return a mean with its interval below; bold if `strong`."""
     if one is None:
         return NONE
-    mean, _, limits = _bare(interval(one)).partition(" ")
+    mean, _, limits = without_zero(interval(one)).partition(" ")
     return stacked(f"**{mean}**" if strong else mean, limits)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._util.text import printable
 from ...evaluation.result import HIGHER_IS_BETTER
-from ...views.evaluation_terminal import TITLES, heading
+from ...views.evaluation_wording import TITLES, heading
 from ...views.markdown import escaped, listed, picture, stacked, table
 from ..experiments.findings import TableColumn, columns, definition_of, published_share, short_name
 from ..experiments.published import published, sources

@@ -14,7 +14,8 @@ from ..._util.files import write_text
 from ..._util.text import displayed
 from ...results.explanation import Explanation
 from ...results.saving import drawn
-from ...views.evaluation_terminal import TITLES, Column, _blocks, _table, heading
+from ...views.evaluation_terminal import Column, _blocks, _table
+from ...views.evaluation_wording import TITLES, heading
 from ...views.explanation_figure import draw
 from ...views.explanation_page import page as examples_page
 from ..experiments.findings import TableColumn, columns, short_name

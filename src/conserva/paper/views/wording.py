@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ...views.evaluation_terminal import protocol_line
-from ...views.evaluation_terminal import value_text as shown
+from ...views.evaluation_wording import protocol_line
+from ...views.evaluation_wording import value_text as shown
 from ...views.markdown import file_name, listed
 from ..experiments.findings import columns, short_name
 from ..experiments.result import AnyResult, GraphResult

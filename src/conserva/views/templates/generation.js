@@ -3,8 +3,11 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const find = id => document.getElementById(id);
 const pieces = Array.from(document.querySelectorAll(".piece"));
-const text = find("text"), box = find("first"), start = data.start;
-let anchor = null, end = null, pinned = false, lit = [];
+const text = find("text"), box = find("first"), start = data.start, first = data.first;
+const chips = Array.from(document.querySelectorAll(".chip"), button => {
+  const inside = button.nextElementSibling;
+  return {button, inside, members: Array.from(inside.children, piece => Number(piece.dataset.i))};
+});
 
 const number = x => {
   const sign = x < 0 || Object.is(x, -0) ? "-" : "+", size = Math.abs(x);
@@ -13,211 +16,322 @@ const number = x => {
   return `${sign}${digits}e-${power.padStart(2, "0")}`;
 };
 const percent = x => `${(100 * x).toFixed(1)}%`;
-const quoted = token => `\u201c${token}\u201d`;
+const quoted = token => `\u201c${token.trim() || "\u2423".repeat(token.length)}\u201d`;
 const hexadecimal = colour => "#" + colour.map(c => c.toString(16).padStart(2, "0")).join("");
-const shade = (score, scale, ground) => {
-  const share = Math.min(1, Math.abs(score) / scale), full = score > 0 ? data.for : data.against;
-  return ground.map((low, i) => Math.round(low + (full[i] - low) * share));
-};
+const shade = (share, full, ground) => ground.map((low, i) => Math.round(low + (full[i] - low) * share));
 const luminance = colour => {
   const [r, g, b] = colour.map(c => c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
 // Above this luminance black text has the higher contrast, below it white text.
 const ink = colour => luminance(colour) > Math.sqrt(1.05 * 0.05) - 0.05 ? "#000000" : "#ffffff";
-
-// The selection: generated tokens with the sum of their rows of scores, or a token of the prompt with its column.
-const selection = () => {
-  const [from, to] = [Math.min(anchor, end), Math.max(anchor, end)];
-  if (from < start) {
-    const scores = new Map();
-    data.steps.forEach((step, j) => { if (from < step.scores.length) scores.set(start + j, step.scores[from]); });
-    return {from, to: from, scores, steps: []};
+// Shares are rounded to the steps of a colour channel: a text of thousands of tokens has a few hundred styles.
+const styles = new Map();
+const style = (score, scale) => {
+  const share = Math.round(255 * Math.min(1, Math.abs(score) / scale)), key = score > 0 ? share : -share;
+  if (!styles.has(key)) {
+    const full = score > 0 ? data.for : data.against;
+    const [light, dark] = [data.light, data.dark].map(ground => shade(share / 255, full, ground));
+    styles.set(key, `--l:${hexadecimal(light)};--li:${ink(light)};--d:${hexadecimal(dark)};--di:${ink(dark)}`);
   }
-  const steps = data.steps.slice(from - start, to - start + 1), scores = new Map();
-  for (const step of steps) step.scores.forEach((x, i) => scores.set(i, (scores.get(i) ?? 0) + x));
-  return {from, to, scores, steps};
+  return styles.get(key);
 };
 
-const total = (steps, value) => steps.reduce((sum, step) => sum + value(step), 0);
-const strongest = scores => Array.from(scores).filter(([, x]) => x !== 0)
-  .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5)
-  .map(([i, x]) => `${quoted(data.features[i])} ${number(x)}`).join(", ");
-
-const clear = () => {
-  for (const piece of lit) {
-    for (const name of ["--l", "--li", "--d", "--di"]) piece.style.removeProperty(name);
-    piece.removeAttribute("data-score");
-    piece.removeAttribute("title");
-    piece.classList.remove("out");
+// Scores are little-endian 32-bit floats in base64, which are decoded when they are first used.
+const decoded = new Map();
+const scoresOf = j => {
+  if (!decoded.has(j)) {
+    const bytes = Uint8Array.from(atob(data.steps[j].scores), c => c.charCodeAt(0)), view = new DataView(bytes.buffer);
+    decoded.set(j, Float64Array.from({length: bytes.length / 4}, (_, i) => view.getFloat32(4 * i, true)));
   }
+  return decoded.get(j);
+};
+
+// The selection, as [first, last] in the order in which it was made. What is pointed at is shown while nothing is held,
+// and the opening selection while nothing is pointed at.
+const opening = data.steps.length ? [start + data.opening, start + data.opening] : null;
+let held = null, pointed = null, drag = null, lastWritten = opening;
+const current = () => held ?? pointed ?? opening;
+const ordered = ([a, b]) => [Math.min(a, b), Math.max(a, b)];
+
+// Generated tokens with the sum of their rows of scores, or a token of the prompt with its column.
+const rows = (from, to) => {
+  const sums = new Float64Array(scoresOf(to - start).length);
+  for (let j = from - start; j <= to - start; j++) scoresOf(j).forEach((x, i) => { sums[i] += x; });
+  return new Map(sums.entries());
+};
+const column = i => {
+  const scores = new Map();
+  data.steps.forEach((_, j) => { if (i < scoresOf(j).length) scores.set(start + j, scoresOf(j)[i]); });
+  return scores;
+};
+const total = values => Array.from(values).reduce((sum, x) => sum + x, 0);
+const isFolded = piece => piece.parentElement.hidden;
+
+let lit = [], pressed = [];
+const clear = () => {
+  for (const element of lit) {
+    element.removeAttribute("style");
+    element.removeAttribute("data-score");
+    element.removeAttribute("title");
+    element.classList.remove("out");
+  }
+  for (const piece of pressed) piece.setAttribute("aria-pressed", "false");
   lit = [];
-  for (const piece of document.querySelectorAll(".piece[aria-selected=true]"))
-    piece.setAttribute("aria-selected", "false");
+  pressed = [];
 };
 
 const light = (scores, without) => {
   let scale = 0;
-  for (const [i, x] of scores) if (i !== without) scale = Math.max(scale, Math.abs(x));
+  for (const [i, x] of scores) if (i !== without && !isFolded(pieces[i])) scale = Math.max(scale, Math.abs(x));
   scale = scale || 1;
   for (const [i, x] of scores) {
     const piece = pieces[i];
     lit.push(piece);
     piece.dataset.score = x.toPrecision(6);
-    piece.title = `${data.features[i]} ${number(x)}`;
-    if (i === without) { piece.classList.add("out"); continue; }
-    for (const [name, ground] of [["l", data.light], ["d", data.dark]]) {
-      const colour = shade(x, scale, ground);
-      piece.style.setProperty(`--${name}`, hexadecimal(colour));
-      piece.style.setProperty(`--${name}i`, ink(colour));
-    }
+    if (i === without) piece.classList.add("out");
+    else if (Math.abs(x) >= scale / 510) piece.style.cssText = style(x, scale);  // else the colour is the background
+  }
+  for (const {button, inside, members} of chips) {
+    const sum = total(members.filter(i => i !== without).map(i => scores.get(i) ?? 0));
+    if (!inside.hidden || !members.some(i => scores.has(i))) continue;
+    lit.push(button);
+    button.title = `${members.length} tokens of the template ${number(sum)}`;
+    button.style.cssText = style(sum, scale);
   }
   return scale;
 };
 
+const add = (parent, kind, name, content = "") => {
+  const element = Object.assign(document.createElement(kind), {className: name, textContent: content});
+  parent.append(element);
+  return element;
+};
+
+// A waterfall: each entry begins where the one before ends, and the last row goes from 0 to the output.
 const showLedger = (steps, output) => {
   const bar = find("bar"), keys = find("keys");
   bar.replaceChildren();
-  keys.replaceChildren();
   bar.hidden = !steps.length || steps.some(step => !step.ledger);
-  if (!steps.length) return;
-  if (bar.hidden) { keys.textContent = data.no_ledger; return; }
-  const entries = data.entries.map((name, k) => [name, total(steps, step => step.ledger[k])]);
-  const sizes = entries.reduce((sum, [, x]) => sum + Math.abs(x), 0) || 1;
-  for (const [name, x] of entries) {
-    const part = document.createElement("span"), key = document.createElement("span");
+  keys.textContent = steps.length && bar.hidden ? data.no_ledger : "";
+  if (bar.hidden) return;
+  const drawn = [];
+  let level = 0;
+  data.entries.forEach((name, k) => {
+    const value = total(steps.map(step => step.ledger[k]));
+    drawn.push([name, value, level, level += value]);
+  });
+  drawn.push(["output", output, 0, output]);
+  const levels = drawn.flatMap(([, , a, b]) => [a, b]);
+  const low = Math.min(0, ...levels), wide = Math.max(0, ...levels) - low || 1;
+  for (const [name, value, a, b] of drawn) {
+    const row = add(bar, "div", `step ${name}`);
+    add(row, "span", "", name === "output" ? "= output" : name);
+    const track = add(row, "span", "track"), part = add(track, "span", value < 0 ? "down" : "");
+    track.style.setProperty("--zero", `${-100 * low / wide}%`);
     part.dataset.entry = name;
-    part.dataset.value = x.toPrecision(6);
-    part.title = `${name} ${number(x)}`;
-    part.style.cssText = `width:${100 * Math.abs(x) / sizes}%;background:${data.ledger[name]}`;
-    bar.append(part);
-    key.className = "key";
-    key.style.background = data.ledger[name];
-    keys.append(key, `${name} ${number(x)}`);
+    part.dataset.value = value.toPrecision(6);
+    part.style.cssText = `left:${100 * (Math.min(a, b) - low) / wide}%;width:${100 * Math.abs(b - a) / wide}%;`
+      + `--fill:${data.ledger[name] ?? "currentColor"}`;
+    add(row, "span", "", number(value));
   }
-  keys.append(` = ${number(output)}`);
-  bar.setAttribute("aria-label", keys.textContent);
+  bar.setAttribute("aria-label", "ledger: " + drawn.map(([name, value]) => `${name} ${number(value)}`).join(", "));
+};
+
+const strongest = (scores, without) => Array.from(scores).filter(([i, x]) => x !== 0 && i !== without)
+  .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 5);
+const showSources = (title, most) => {
+  const line = find("sources");
+  line.replaceChildren(most.length ? title : "");
+  for (const [i, x] of most) {
+    const source = add(line, "button", "source", `${quoted(data.features[i])} ${number(x)}`);
+    source.type = "button";
+    source.addEventListener("click", () => reveal(i));
+  }
+};
+
+// Unfold a token and scroll its box to it.
+const scrollBox = i => {
+  const piece = pieces[i], frame = piece.closest(".pieces");
+  frame.scrollTop = piece.offsetTop - frame.clientHeight / 2;
+};
+const reveal = i => {
+  const chip = chips.find(({members}) => members.includes(i));
+  if (chip?.inside.hidden) fold(chip, false);
+  scrollBox(i);
+  pieces[i].scrollIntoView({block: "nearest"});
+  pieces[i].animate?.([{outline: "3px solid"}, {outline: "3px solid transparent"}], 1500);
 };
 
 const render = () => {
   clear();
-  const nothing = anchor === null;
-  find("scale").hidden = nothing;
-  find("hint").hidden = !nothing;
-  if (nothing) {
-    for (const id of ["summary", "others", "sources", "share"]) find(id).textContent = "";
-    showLedger([], 0);
+  const chosen = current();
+  find("scale").hidden = !chosen;
+  if (!chosen) return;
+  const [from, to] = ordered(chosen), written = from >= start, without = written && !box.checked ? first : null;
+  const scores = written ? rows(from, to) : column(from);
+  const steps = written ? data.steps.slice(from - start, to - start + 1) : [];
+  const scale = light(scores, without), most = strongest(scores, without);
+  for (let i = from; i <= to; i++) {
+    pieces[i].setAttribute("aria-pressed", "true");
+    pressed.push(pieces[i]);
+  }
+  const token = quoted(data.features.slice(from, to + 1).join("")), output = total(steps.map(step => step.output));
+  find("low").textContent = number(-scale);
+  find("high").textContent = number(scale);
+  find("against").textContent = steps.length === 1 ? "the generated token" : "the generated tokens";
+  showLedger(steps, output);
+  if (!written) {
+    const [a, b] = ordered(lastWritten ?? [start, start]), own = total(Array.from(scores, ([i, x]) => a <= i && i <= b ? x : 0));
+    find("summary").textContent = `${token} contributed ${number(own)} to ${quoted(data.features.slice(a, b + 1).join(""))}`
+      + ` and ${number(total(scores.values()))} to all generated tokens`;
+    showSources("mostly to ", most);
+    for (const id of ["others", "share"]) find(id).textContent = "";
     return;
   }
-  const {from, to, scores, steps} = selection(), written = steps.length > 0;
-  const scale = light(scores, written && box.checked ? 0 : null);
-  for (let i = from; i <= to; i++) pieces[i].setAttribute("aria-selected", "true");
-  const token = quoted(data.features.slice(from, to + 1).join("")), output = total(steps, step => step.output);
-  const sure = steps.length === 1 ? ` \u00b7 probability ${percent(steps[0].probability)}` : "";
-  const column = Array.from(scores.values()).reduce((sum, x) => sum + x, 0);
-  find("summary").textContent = written ? `${token} \u00b7 ${data.score} ${number(output)}${sure}`
-    : `${token} contributed ${number(column)} to the generated tokens`;
-  const rest = new Map(Array.from(scores).filter(([i]) => !written || !box.checked || i !== 0)), most = strongest(rest);
-  find("sources").textContent = most && (written ? `mostly from ${most}` : `mostly to ${most}`);
+  lastWritten = [from, to];
+  const probability = steps.length === 1 ? ` \u00b7 probability ${percent(steps[0].probability)}` : "";
+  find("summary").textContent = `${token} \u00b7 ${data.score} ${number(output)}${probability}`;
+  showSources("mostly from ", most);
   const others = steps.length === 1 ? steps[0].others : [];
   find("others").textContent = others.length
     ? "most probable here: " + others.map(([other, p]) => `${quoted(other)} ${percent(p)}`).join(", ") : "";
-  const sizes = Array.from(scores.values()).reduce((sum, x) => sum + Math.abs(x), 0);
-  const part = sizes ? Math.abs(scores.get(0) ?? 0) / sizes : 0;
-  find("share").textContent = written ? `the first token ${quoted(data.features[0])} has `
-    + `${number(scores.get(0) ?? 0)}, ${(100 * part).toFixed(0)}% of the absolute relevance`
-    + (box.checked ? "; it is not shown, but counted in the ledger" : "") : "";
-  find("low").textContent = number(-scale);
-  find("high").textContent = number(scale);
-  showLedger(steps, output);
+  const sizes = total(Array.from(scores.values(), Math.abs)), part = sizes ? Math.abs(scores.get(first) ?? 0) / sizes : 0;
+  find("share").textContent = `the first token ${quoted(data.features[first])} has ${number(scores.get(first) ?? 0)}, `
+    + `${(100 * part).toFixed(0)}% of the absolute relevance`
+    + (box.checked ? "" : "; it is not coloured, but counted in the ledger");
+  // What is pointed at must not move the text under the pointer.
+  if (most.length && !pointed && !drag && most[0][0] < start) scrollBox(most[0][0]);
 };
 
 const saveInAddress = () => {
   if (location.protocol === "about:") return;  // an iframe in a notebook has no URL of its own
-  const [from, to] = [Math.min(anchor, end), Math.max(anchor, end)];
+  const [from, to] = held ? ordered(held) : [];
   const range = from < start ? `feature=${from}` : `step=${from - start}` + (to > from ? `-${to - start}` : "");
-  const address = pinned ? `#${range}${box.checked ? "&first=out" : ""}` : location.pathname + location.search;
-  history.replaceState(null, "", address);
+  const tail = box.checked === data.included ? "" : `&first=${box.checked ? "in" : "out"}`;
+  history.replaceState(null, "", held ? `#${range}${tail}` : location.pathname + location.search);
 };
-const choose = (first, last, pin) => {
-  const held = pin || pinned;
-  anchor = first;
-  end = last;
-  pinned = pin;
-  if (end !== null) {
-    for (const piece of document.querySelectorAll(".piece[tabindex='0']")) piece.tabIndex = -1;
-    pieces[end].tabIndex = 0;
-  }
+const moveStop = i => {
+  for (const piece of document.querySelectorAll(".piece[tabindex='0']")) piece.tabIndex = -1;
+  pieces[i].tabIndex = 0;
+};
+const hold = selection => {
+  held = selection;
+  if (held) moveStop(held[1]);
   render();
-  if (held) saveInAddress();
+  saveInAddress();
 };
+const point = i => {
+  if (held) return;
+  pointed = i === null ? null : [i, i];
+  if (pointed) moveStop(i);
+  render();
+};
+const toggle = i => hold(held?.[0] === i && held[1] === i ? null : [i, i]);
 const extend = to => {
-  const possible = anchor !== null && anchor >= start && to >= start;
-  choose(possible ? anchor : to, to, true);
+  const [anchor] = held ?? pointed ?? [to];
+  hold([anchor >= start && to >= start ? anchor : to, to]);
 };
-const indexOf = event => {
-  const piece = event.target.closest?.(".piece");
+const indexOf = target => {
+  const piece = target?.closest?.(".piece");
   return piece ? Number(piece.dataset.i) : null;
 };
-const focused = () => pieces.indexOf(document.activeElement);
+const focused = () => indexOf(document.querySelector(".piece:focus-visible"));
 
-text.addEventListener("mouseover", event => {
-  const i = indexOf(event);
-  if (i !== null && !pinned) choose(i, i, false);
+// Only a mouse can point without pressing, and only the keyboard moves the focus without pressing: for other ways there
+// is the click. The panel has a fixed height, so that nothing moves under the pointer.
+text.addEventListener("pointerover", event => {
+  const i = indexOf(event.target);
+  if (i === null || event.pointerType !== "mouse") return;
+  if (!drag) point(i);
+  const score = pieces[i].dataset.score;
+  pieces[i].title = data.features[i] + (score === undefined ? "" : ` ${number(Number(score))}`);
 });
-text.addEventListener("mouseleave", () => {
-  const i = focused();
-  if (!pinned) choose(i < 0 ? null : i, i < 0 ? null : i, false);
+text.addEventListener("pointerleave", () => { if (!drag) point(focused()); });
+text.addEventListener("focusin", event => {
+  if (indexOf(event.target) !== null && event.target.matches(":focus-visible")) point(indexOf(event.target));
 });
+text.addEventListener("focusout", () => point(null));
 text.addEventListener("mousedown", event => { if (event.shiftKey) event.preventDefault(); });
 text.addEventListener("click", event => {
-  const i = indexOf(event);
-  if (i === null) return;
+  const i = indexOf(event.target), dragged = drag?.moved;
+  drag = null;
+  if (i === null || dragged) return;
   if (event.shiftKey) extend(i);
-  else choose(i, i, !(pinned && anchor === i && end === i));
+  else toggle(i);
 });
-text.addEventListener("focusin", event => {
-  const i = indexOf(event);
-  if (i !== null && !pinned) choose(i, i, false);
+// A drag over generated tokens holds them; a vertical one on a touch screen scrolls, and cancels the pointer.
+text.addEventListener("pointerdown", event => {
+  const i = indexOf(event.target);
+  drag = i !== null && i >= start && event.button === 0 && !event.shiftKey ? {from: i, to: i, moved: false} : null;
 });
-text.addEventListener("focusout", () => { if (!pinned) choose(null, null, false); });
-const moves = {ArrowLeft: i => i - 1, ArrowRight: i => i + 1, Home: () => start, End: () => pieces.length - 1};
+addEventListener("pointermove", event => {
+  if (!drag) return;
+  const to = indexOf(document.elementFromPoint(event.clientX, event.clientY));
+  if (to === null || to < start || to === drag.to) return;
+  Object.assign(drag, {to, moved: true});
+  hold([drag.from, to]);
+});
+addEventListener("pointerup", () => { setTimeout(() => { drag = null; }); });  // after the click
+addEventListener("pointercancel", () => { drag = null; });
+
+const visibleFrom = (i, step) => {
+  while (i >= 0 && i < pieces.length && isFolded(pieces[i])) i += step;
+  return i >= 0 && i < pieces.length ? i : null;
+};
+const moves = {
+  ArrowLeft: i => visibleFrom(i - 1, -1), ArrowRight: i => visibleFrom(i + 1, 1),
+  Home: () => start, End: () => pieces.length - 1,
+};
 text.addEventListener("keydown", event => {
-  const i = indexOf(event);
+  const i = indexOf(event.target);
   if (i === null) return;
-  if (event.key === "Enter" || event.key === " ") choose(i, i, !(pinned && anchor === i && end === i));
+  if (event.key === "Enter" || event.key === " ") toggle(i);
   else if (moves[event.key]) {
-    const to = Math.min(pieces.length - 1, Math.max(0, moves[event.key](end ?? i)));
-    if (event.shiftKey && to < start) return event.preventDefault();
-    if (event.shiftKey) extend(to);
-    else choose(to, to, pinned);
-    pieces[to].focus();
+    const to = moves[event.key](held?.[1] ?? i) ?? i;
+    if (!event.shiftKey || to >= start) {
+      if (event.shiftKey) extend(to);
+      else if (held) hold([to, to]);
+      pieces[to].focus();
+    }
   } else return;
   event.preventDefault();
 });
 document.addEventListener("keydown", event => {
   if (event.key !== "Escape") return;
-  const i = focused();
-  choose(i < 0 ? null : i, i < 0 ? null : i, false);
+  pointed = focused() === null ? null : [focused(), focused()];
+  hold(null);
 });
 box.addEventListener("change", () => {
   render();
-  if (pinned) saveInAddress();
+  if (held) saveInAddress();
 });
+
+const fold = ({button, inside}, folded) => {
+  inside.hidden = folded;
+  button.setAttribute("aria-expanded", String(!folded));
+};
+for (const chip of chips) {
+  chip.button.hidden = false;
+  fold(chip, true);
+  chip.button.addEventListener("click", () => {
+    fold(chip, !chip.inside.hidden);
+    render();
+  });
+}
 
 const restoreFromAddress = () => {
   const parameters = new URLSearchParams(location.hash.slice(1));
   const [from, to] = (parameters.get("step") ?? "").split("-").map(x => parseInt(x, 10));
   const last = Number.isNaN(to ?? NaN) ? from : to, feature = parseInt(parameters.get("feature") ?? "", 10);
-  if (parameters.get("first") === "out") box.checked = true;
-  if (0 <= from && from <= last && last < data.steps.length) choose(start + from, start + last, true);
-  else if (0 <= feature && feature < start) choose(feature, feature, true);
+  box.checked = parameters.has("first") ? parameters.get("first") === "in" : data.included;
+  if (0 <= from && from <= last && last < data.steps.length) hold([start + from, start + last]);
+  else if (0 <= feature && feature < start) hold([feature, feature]);
   else render();
 };
 addEventListener("hashchange", restoreFromAddress);
 text.classList.add("alive");
-find("panel").hidden = false;
-find("choices").hidden = false;
-if (start < pieces.length) pieces[start].tabIndex = 0;
+for (const id of ["panel", "choices", "hint"]) find(id).hidden = false;
+if (opening) moveStop(opening[0]);
 restoreFromAddress();
 })();
