@@ -32,6 +32,12 @@ def _ledger(entry: str) -> Column:
     return Column("number", lambda explanation: getattr(explanation.ledger, entry, None))
 
 
+def _prediction(explanation: Explanation) -> str | None:
+    """Return the class with the highest output, whatever the target is; None if the outputs are not classes."""
+    highest = explanation.classes[0] if explanation.classes else None
+    return None if highest is None or highest.probability is None else highest.label
+
+
 COLUMNS: Mapping[str, Column] = {
     "id": Column("id", lambda explanation: None),
     "text": Column("string", lambda explanation: explanation.text),
@@ -39,6 +45,7 @@ COLUMNS: Mapping[str, Column] = {
     "target": Column("string", lambda explanation: explanation.target),
     "output": Column("number", lambda explanation: explanation.output),
     "probability": Column("number", lambda explanation: explanation.probability),
+    "prediction": Column("string", lambda explanation: _prediction(explanation)),
     "tokens": Column("strings", lambda explanation: list(explanation.features)),
     "scores": Column("numbers", lambda explanation: list(explanation.scores)),
     "offsets": Column("spans", lambda explanation: [span and list(span) for span in explanation.offsets]),
@@ -49,8 +56,8 @@ COLUMNS: Mapping[str, Column] = {
     "error": Column("string", lambda explanation: None),
 }
 """The columns, in order. `id` identifies an input, by default by the number of its row, counted from 1. `second` is the
-second text of a pair, if it is known; offsets count the characters of `text`, or of "text | second". `error` is why an
-input could not be explained: most other columns are then empty."""
+second text of a pair, if it is known; `prediction` is the class with the highest output; offsets count the characters of
+`text`, or of "text | second". `error` is why an input could not be explained: most other columns are then empty."""
 
 
 def row_of(explanation: Explanation, **known: Any) -> Row:

@@ -14,7 +14,7 @@ from .components import LedgerBars, Row, Table, plain
 from .explanation_parts import Picture, Text, ledger_of, picture_of, shown, text_of
 from .rendering import render
 from .verdict import decision
-from .wording import is_signed, number, outcome
+from .wording import gap_note, is_signed, number, outcome
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class MethodRow:
     picture: Picture | None
     ledger: LedgerBars
     sum: str
+    gap: str
     correlation: str
 
 
@@ -56,6 +57,7 @@ def _rendered(comparison: Comparison, layout: str) -> str:
             _row(explanation, None if i == reference else correlations[reference][i])
             for i, explanation in enumerate(comparison)
         ],
+        "gap_notes": [note for explanation in comparison if (note := gap_note(displayed(explanation)))],
         "correlations": _matrix(names, correlations) if len(names) > 2 else None,
         "full": map(shown, comparison),
         "refused": displayed(comparison.refused),
@@ -69,7 +71,8 @@ def _row(explanation: Explanation, correlation: float | None) -> MethodRow:
     text = text_of(explanation) if safe.picture is None else None
     picture = None if safe.picture is None else picture_of(safe, scale)
     total = number(sum(safe.scores))
-    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger_of(safe), total, _rho(correlation))
+    gap = "" if safe.ledger is None else number(safe.ledger.gap)
+    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger_of(safe), total, gap, _rho(correlation))
 
 
 def _matrix(names: tuple[str, ...], correlations: tuple[tuple[float | None, ...], ...]) -> Table:

@@ -16,7 +16,7 @@ from .picture_nodes import counted, node_noun, strongest, virtual_node
 from .pictures import svg
 from .text_levels import Level, Piece, apart, is_located, levels, spelled, unread
 from .verdict import verdict
-from .wording import gap_note, is_signed, ledger_line, number, sink_line
+from .wording import gap_note, hidden_line, is_signed, ledger_line, number, sink_line
 
 FEW = 8
 """The number of features whose scores are listed at first."""
@@ -158,6 +158,8 @@ def _notes(explanation: Explanation, count: int) -> Iterator[str]:
         yield f"Underlined with dots: not in the model's vocabulary. The model reads {', '.join(tokens[:3])} instead."
     if explanation.sink:
         yield sink_line(explanation)
+    if hidden := hidden_line(explanation):
+        yield hidden
 
 
 def _windows(explanation: Explanation) -> Table | None:

@@ -23,6 +23,7 @@ from .wording import (
     classes_line,
     colours_line,
     gap_note,
+    hidden_line,
     ledger_line,
     number,
     outcome,
@@ -66,6 +67,7 @@ def _view(raw: Explanation, console: Console, numbers: bool) -> RenderableType:
         UNKNOWN_NOTE if explanation.picture is None and any(explanation.unknown) else "",
         colours_line(explanation, scale) if has_shades(console) else "",
         sink_line(explanation),
+        hidden_line(explanation),
     )
     return Group(*lines, *ledger_block(explanation, console), Line())
 

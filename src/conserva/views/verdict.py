@@ -45,11 +45,12 @@ def _output(target: str, output: float) -> str:
 def _reasons(explanation: Explanation) -> str:
     scores = _named(explanation)
     largest = max((abs(score) for _, score in scores), default=0.0)
-    order = sorted(scores, key=lambda each: -abs(each[1]))
-    kept = dict(reversed([(name, score) for name, score in order if abs(score) > _SMALL * largest]))  # no name twice
-    named = list(reversed(kept.items()))
-    above = [each for each in named if each[1] > 0][:_MENTIONED]
-    below = [each for each in named if each[1] < 0][:_MENTIONED]
+    named: dict[str, float] = {}
+    for name, score in sorted(scores, key=lambda each: -abs(each[1])):
+        if abs(score) > _SMALL * largest:
+            named.setdefault(name, score)  # a word that occurs several times is named once
+    above = [each for each in named.items() if each[1] > 0][:_MENTIONED]
+    below = [each for each in named.items() if each[1] < 0][:_MENTIONED]
     if not is_signed(explanation):
         return f"{_listed(above)} {_plural(above, 'has the highest score', 'have the highest scores')}" if above else ""
     for_it = f"{_listed(above)} {_plural(above, 'counts', 'count')} most for it" if above else ""

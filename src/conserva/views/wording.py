@@ -9,6 +9,9 @@ from ..engine.ledger import ENTRIES
 from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
 
+HIDDEN = 1e-3
+"""Scores that are not shown are told if their sum, relative to the largest score, is above this: not for rounding."""
+
 LARGE_GAP = 0.05
 """A gap is large if its share of the sum of the ledger's absolute entries is above this."""
 
@@ -72,6 +75,19 @@ def sink_line(explanation: Explanation) -> str:
         return ""
     where = "" if sink.place is not None else "; it is not shown, but counted in the ledger"
     return f"the first token '{sink.token}' has {number(sink.score)}, {sink.share:.0%} of the absolute relevance{where}"
+
+
+def hidden_line(explanation: Explanation) -> str:
+    """Return the score of features that were left out, by which the sum differs from the ledger; empty if none were."""
+    if explanation.ledger is None:
+        return ""
+    hidden = explanation.ledger.inputs - math.fsum(explanation.scores)
+    if explanation.sink is not None and explanation.sink.place is None:
+        hidden -= explanation.sink.score  # `sink_line` tells it
+    largest = max(abs(explanation.ledger.inputs), *map(abs, explanation.scores), 0.0)
+    if abs(hidden) <= HIDDEN * largest:
+        return ""
+    return f"features that are not shown, such as special tokens, have {number(hidden)} of the inputs in the ledger"
 
 
 def scale_line(scale: float) -> str:

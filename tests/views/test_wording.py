@@ -1,0 +1,77 @@
+"""Sentences that all views share: what a large gap means, and what is left out of an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import conserva
+from conserva.engine.ledger import Ledger
+from conserva.results.explanation import Sink
+from conserva.views.verdict import verdict
+from conserva.views.wording import gap_note, hidden_line
+from made_up_explanations import explanation
+
+
+def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float32") -> conserva.Explanation:
+    one = explanation(["a", "joy"], scores=(0.25, 0.75))
+    ledger = Ledger.of(output, output - gap, 0.0, 0.0)
+    return replace(one, output=output, ledger=ledger, method=method, provenance={"dtype": dtype})
+
+
+@pytest.mark.parametrize(
+    ("gap", "output", "method", "says"),
+    [
+        (1.0, 2.0, "gi", "The gap is 50% of the output: gi attributes too little, the rest is lost."),
+        (-1.0, -2.0, "ah+ln", "The gap is 50% of the output: ah+ln attributes too little, the rest is lost."),
+        (-1.0, 2.0, "gi", "The gap is 50% of the output: gi counts relevance twice."),
+        (1.0, -2.0, "gi", "The gap is 50% of the output: gi counts relevance twice."),
+        (30.0, 2.0, "gi", "The gap is more than ten times the output: "),
+        (1.0, 0.0, "gi", "The gap is more than ten times the output: "),
+    ],
+)
+def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: str) -> None:
+    note = gap_note(with_gap(gap, output, method))
+    assert note.startswith(says)
+    assert note.endswith("The method exact attributes all of it.")
+
+
+@pytest.mark.parametrize("method", ["exact", "exact:gamma=0.1", "exact:bilinear=half"])
+def test_a_gap_of_exact_is_rounding(method: str) -> None:
+    note = gap_note(with_gap(1.0, 2.0, method, "bfloat16"))
+    assert (
+        note == "The gap is 50% of the output: rounding errors of bfloat16. Load the model in float32, and it closes."
+    )
+
+
+def test_small_gaps_and_methods_without_a_ledger_have_no_note() -> None:
+    assert not gap_note(with_gap(0.04, 1.0))
+    assert not gap_note(with_gap(0.0, 0.0))
+    assert not gap_note(replace(with_gap(1.0, 2.0), ledger=None))
+    assert gap_note(with_gap(0.1, 1.0))
+
+
+def test_what_is_hidden_is_told() -> None:
+    task = conserva.load()
+    one = conserva.explain(task, "not much of anything.")
+    assert not hidden_line(one)
+    assert not hidden_line(one.merged())
+    special = sum(score for score, flag in zip(one.scores, one.special, strict=True) if flag)
+    assert hidden_line(one.visible()).endswith(f"have {special:+.3f} of the inputs in the ledger")
+    assert not hidden_line(conserva.explain(task, "a joy.", method="rollout").visible())
+
+
+def test_a_hidden_sink_is_not_told_twice() -> None:
+    one = explanation(["a", "joy"], scores=(2.0, 0.75), ledger=Ledger(2.75, 0.0, 0.0, 0.0), output=2.75)
+    one = replace(one, sink=Sink.of(0, one.features, one.scores))
+    assert not hidden_line(one.without_sink())
+
+
+def test_the_verdict_names_a_repeated_word_by_its_largest_score() -> None:
+    task = conserva.load()
+    one = conserva.explain(task, "bad. good. great.", "positive")
+    words = one.merged().visible()
+    names = ("bad", ".", "good", ".", "great", ".")
+    one = replace(words, features=names, scores=(-1.0, 0.1, 0.5, 0.9, 0.2, 0.3))
+    assert "“.” (+0.900) and “good” (+0.500) count most for it, “bad” (-1.000) most against it" in verdict(one)
