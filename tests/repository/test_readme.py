@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     for name in (
-        "explanations", "methods", "models", "relevance", "cost", "faithfulness", "paper", "audit", "datasets", "graphs",
-        "bias",
+        "explanations", "methods", "models", "relevance", "cost", "faithfulness", "paper", "audit", "datasets",
+        "graphs", "bias",
     )
 }  # fmt: skip
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -56,8 +56,8 @@ COLUMNS: Mapping[str, Column] = {
     "error": Column("string", lambda explanation: None),
 }
 """The columns, in order. `id` identifies an input, by default by the number of its row, counted from 1. `second` is the
-second text of a pair, if it is known; `prediction` is the class with the highest output; offsets count the characters of
-`text`, or of "text | second". `error` is why an input could not be explained: most other columns are then empty."""
+second text of a pair, if it is known; `prediction` is the class with the highest output; offsets are indices of `text`,
+or of "text | second". `error` is why an input could not be explained: most other columns are then empty."""
 
 
 def row_of(explanation: Explanation, **known: Any) -> Row:
