@@ -12,6 +12,7 @@ from .bias_summary import sentences
 from .bias_wording import (
     GUIDE,
     MEANINGS,
+    QUESTION,
     Cells,
     by_change,
     by_importance,
@@ -50,6 +51,7 @@ def page(study: BiasStudy) -> str:
         "bias.html",
         title=f"Bias study: {headline(study)}",
         lines=[headline(study)],
+        heading=QUESTION,
         verdict=verdict(study),
         guide=GUIDE,
         summary=sentences(study),

@@ -13,6 +13,7 @@ from .bias_excerpts import Excerpt, extremes
 from .bias_wording import (
     GUIDE,
     NAMED,
+    QUESTION,
     Cells,
     by_change,
     by_importance,
@@ -289,7 +290,7 @@ def show(study: BiasStudy, console: Console | None = None) -> None:
     console = console or Console()
     study = displayable(study)
     console.print(Line(headline(study), style="bold"))
-    console.print(Line(verdict(study)))
+    console.print(Line(f"{QUESTION} {verdict(study)}"))
     console.print(Line(GUIDE, style="dim"))
     _title(console, "Groups", "relevance in logits; mean: over words [95 % interval]; per mention: over mentions")
     _print(console, "group", ("words", "mentions", "texts", "mean", "per mention", "share"), group_cells(study))

@@ -145,8 +145,11 @@ def words_by_importance(study: BiasStudy) -> list[Entity]:
     return sorted(tested, key=lambda entity: (not entity.flagged, -abs(entity.mean.mean - study.overall_mean)))
 
 
+QUESTION = "Does the model treat these groups of words alike?"
+
+
 def verdict(study: BiasStudy) -> str:
-    """Return one sentence: whether the model treats the groups alike, as far as these texts can tell."""
+    """Return the answer to `QUESTION` in one sentence, as far as these texts can tell."""
     if not study.mentions:
         return "These texts cannot tell: no word of a group occurs in them."
     if not study.differences:
