@@ -237,7 +237,7 @@ def test_unknown_method_suggests_the_nearest(task: conserva.Text) -> None:
 
 
 def test_unknown_model_names_the_bundled_one() -> None:
-    with pytest.raises(conserva.Error, match=r"'no/such-model' could not be loaded.*'sentiment'") as error:
+    with pytest.raises(conserva.Error, match=r"'no/such-model' is neither a folder nor .*'sentiment'") as error:
         conserva.load("no/such-model")
     assert "\n" not in str(error.value)
 

@@ -64,6 +64,6 @@ def test_a_page_ends_in_html(
 def test_without_colours_the_ledger_is_drawn_with_characters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "not a bad movie at all."]) == 0
     out = capsys.readouterr().out
-    assert "█ inputs  ▓ positions  ▒ biases  ░ gap" in out
-    assert "█▓" in out
+    assert set("█▓▒") <= set(out)
+    assert "= output" in out
     assert "colours" not in out

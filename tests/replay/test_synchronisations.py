@@ -134,7 +134,7 @@ def test_a_stream_of_batches_reads_back_only_what_is_done(method: str, monkeypat
     texts = ["dull", "a joy.", "a dull joy", "not much of anything", "far too long for what it has to say"]
     conserva.explain(task, texts, method=method)  # what is read once for all, as the weights' fingerprint, is known now
     order: list[str] = []
-    module = sys.modules["conserva.explaining.explain"]
+    module = sys.modules["conserva.explaining.explained"]
     launched, finished, batched = [], module._explanations, task.batch
 
     def batch(encoded: list) -> dict[str, Tensor]:

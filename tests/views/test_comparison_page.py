@@ -50,9 +50,9 @@ def rows(text: str) -> list[list[str]]:
 def test_each_method_has_one_row_with_its_sum_and_correlation() -> None:
     for text in (page(COMPARED), fragment(COMPARED), COMPARED._repr_html_()):
         assert rows(text) == [
-            ["gi", "[CLS]good<b>film", "", "-0.500", "+0.50"],
-            ["exact", "[CLS]good<b>film", "", "+6.100", ""],
-            ["rollout", "[CLS]good<b>film", "none", "+0.600", "-1.00"],
+            ["gi", "[CLS]good<b>film", "", "-0.500", "+1.375", "+0.50"],
+            ["exact", "[CLS]good<b>film", "", "+6.100", "+3e-16", ""],
+            ["rollout", "[CLS]good<b>film", "none", "+0.600", "", "-1.00"],
         ]
         assert "rank correlation<br>with <bdi>exact</bdi>" in text
 

@@ -32,6 +32,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose error messages suggest names and escape control characters."""
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)  # argparse ignores errors here, such as that of a full disk
+
     def error(self, message: str) -> NoReturn:
         super().error(printable(message, limit=ERROR_LENGTH))
 

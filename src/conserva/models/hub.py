@@ -94,7 +94,8 @@ def did_you_mean(name: str) -> str:
     except (OSError, ValueError):
         beside = []
     found = [match for match in get_close_matches(path.name, beside, n=5) if _is_model(expanded(path).with_name(match))]
-    similar = get_close_matches(name, [*BUNDLED_MODELS, *(str(path.with_name(match)) for match in found)], n=1)
+    bundled = BUNDLED_MODELS if path.name == name else ()  # their names have no owner or folder
+    similar = get_close_matches(name, [*bundled, *(str(path.with_name(match)) for match in found)], n=1)
     return f" Did you mean {similar[0]!r}?" if similar else ""
 
 
