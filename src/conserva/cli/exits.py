@@ -44,6 +44,10 @@ def exit_code(work: Callable[[], None], debug: bool = False) -> int:
     """Run a function and return the exit code; an error is printed as one line, with its traceback if `debug`."""
     _make_streams_safe()
     _Process.advice = None
+    return _ended(work, debug)
+
+
+def _ended(work: Callable[[], object], debug: bool) -> int:
     try:
         work()
         sys.stdout.flush()  # so that a full disk is reported here, not while Python exits
@@ -52,7 +56,7 @@ def exit_code(work: Callable[[], None], debug: bool = False) -> int:
         _Process.ending = True
         return DONE
     except SystemExit:  # argparse has printed its message
-        if (code := exit_code(sys.stdout.flush, debug)) != DONE:
+        if (code := _ended(sys.stdout.flush, debug)) != DONE:
             return code
         raise
     except BaseException as error:
