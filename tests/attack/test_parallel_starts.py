@@ -24,6 +24,14 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 SETTINGS = {"data": "reviews.csv", "methods": ["gi"]}
 PROCESSES = 3
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes forked by the tests wait for a lock as often as others, but not as long."""
+    monkeypatch.setattr("conserva._util.journal._SECONDS_BETWEEN_ATTEMPTS", 0.002)
+
+
 WON, REFUSED, BROKE = 0, 10, 20
 STEPS = ("open", "os.truncate", "fcntl.flock")
 REFUSAL = "is being written by another run"
