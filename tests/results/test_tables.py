@@ -42,7 +42,7 @@ def test_explanations_are_a_table_with_a_row_each(many: Explanations) -> None:
 
 def test_an_explanation_is_a_table_with_a_row_for_each_feature(many: Explanations) -> None:
     table = many[0].to_pandas()
-    assert list(table.columns) == ["feature", "score", "start", "end", "special", "word"]
+    assert list(table.columns) == ["feature", "score", "start", "end", "special", "word", "section"]
     assert table["feature"].tolist() == ["[CLS]", "a", "joy", ".", "[SEP]"]
     assert table["score"].sum() == pytest.approx(sum(many[0].scores))
     inside = table[~table["special"]]
@@ -54,7 +54,17 @@ def test_an_explanation_is_a_table_with_a_row_for_each_feature(many: Explanation
 def test_a_comparison_has_a_column_for_each_method(task: conserva.Text) -> None:
     compared = conserva.compare(task, TEXTS[0], methods=["gi", "exact", "random:seed=3"])
     table = compared.to_pandas()
-    assert list(table.columns) == ["feature", "start", "end", "special", "word", "gi", "exact", "random:seed=3"]
+    assert list(table.columns) == [
+        "feature",
+        "start",
+        "end",
+        "special",
+        "word",
+        "section",
+        "gi",
+        "exact",
+        "random:seed=3",
+    ]
     for one in compared:
         assert table[one.method].tolist() == list(one.scores)
     mixed = replace(compared, explanations=(compared[0], compared[1].merged().visible()))

@@ -10,7 +10,7 @@ import conserva
 from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Sink
 from conserva.views.verdict import verdict
-from conserva.views.wording import gap_note, hidden_line
+from conserva.views.wording import constants_note, gap_note, hidden_line
 from made_up_explanations import explanation
 
 
@@ -34,7 +34,7 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: str) -> None:
     note = gap_note(with_gap(gap, output, method))
     assert note.startswith(says)
-    assert note.endswith("The method exact attributes all of it.")
+    assert note.endswith("exact has no gap, and conserva audit finds the cause.")
 
 
 @pytest.mark.parametrize("method", ["exact", "exact:gamma=0.1", "exact:bilinear=half"])
@@ -50,6 +50,15 @@ def test_small_gaps_and_methods_without_a_ledger_have_no_note() -> None:
     assert not gap_note(with_gap(0.0, 0.0))
     assert not gap_note(replace(with_gap(1.0, 2.0), ledger=None))
     assert gap_note(with_gap(0.1, 1.0))
+
+
+def test_constants_that_outweigh_the_inputs_are_told() -> None:
+    one = with_gap(0.0, 2.0)
+    assert constants_note(replace(one, ledger=Ledger(0.9, 1.0, 0.1, 0.0))).startswith("Positions and biases outweigh")
+    assert constants_note(replace(one, ledger=Ledger(0.9, -2.0, 0.5, 2.6)))
+    assert not constants_note(replace(one, ledger=Ledger(2.0, 1.0, -1.0, 0.0)))
+    assert not constants_note(replace(one, ledger=Ledger(-3.0, 2.0, 0.5, 2.5)))
+    assert not constants_note(replace(one, ledger=None))
 
 
 def test_what_is_hidden_is_told() -> None:

@@ -22,7 +22,7 @@ predict. Other attention: eager and fused attention give the same scores. The ex
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
     parser = commands.add_parser(
-        "doctor", help="check whether a model's explanations can be trusted", epilog=DOCTOR, **FORMATTER
+        "doctor", help="check that a model's explanations are computed correctly", epilog=DOCTOR, **FORMATTER
     )
     add_model_options(parser)
     parser.add_argument("--rules", default="exact", help="a rule set (default: %(default)s)")

@@ -14,7 +14,7 @@ MODELS = """examples:
   conserva models --json
 
 Lists the models that need no download: the bundled ones, and those in the cache of the Hugging Face Hub that there is a
-task for, by their configurations. Whether the scores of a model can be trusted, conserva doctor MODEL checks."""
+task for, by their configurations. conserva doctor MODEL checks that explanations of a model are computed correctly."""
 
 
 def add(commands: Commands) -> None:

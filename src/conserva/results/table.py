@@ -94,6 +94,8 @@ def feature_columns(explanation: Explanation) -> dict[str, list[Any]]:
         "end": [None if span is None else span[1] for span in explanation.offsets],
         "special": list(explanation.special),
         "word": list(explanation.words),
+        "section": [name for name, count in explanation.sections for _ in range(count)]
+        or [None] * len(explanation.features),
     }
 
 

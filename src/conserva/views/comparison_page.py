@@ -10,11 +10,12 @@ from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
-from .components import LedgerBars, Row, Table, plain
-from .explanation_parts import Picture, Text, ledger_of, picture_of, shown, text_of
+from .components import LedgerBars, Row, Table, bar_of, plain
+from .explanation_parts import Picture, Text, picture_of, shown, text_of
+from .ledger_steps import axis_of, ledger_steps
 from .rendering import render
 from .verdict import decision
-from .wording import gap_note, is_signed, number, outcome
+from .wording import gap_note, is_signed, ledger_line, number, outcome
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,6 @@ class MethodRow:
     picture: Picture | None
     ledger: LedgerBars
     sum: str
-    gap: str
     correlation: str
 
 
@@ -44,6 +44,8 @@ def fragment(comparison: Comparison) -> str:
 
 def _rendered(comparison: Comparison, layout: str) -> str:
     correlations = comparison.correlations()
+    ledgers = [(explanation.ledger, explanation.output) for explanation in comparison if explanation.ledger is not None]
+    axis = axis_of([step for ledger, output in ledgers for step in ledger_steps(ledger, output)])
     first = comparison[0] if comparison else None
     names = displayed(comparison.methods)
     reference = names.index(DEFAULT) if DEFAULT in names else 0
@@ -54,7 +56,7 @@ def _rendered(comparison: Comparison, layout: str) -> str:
         "has_pictures": first is not None and first.picture is not None,
         "reference": names[reference] if names else "",
         "rows": [
-            _row(explanation, None if i == reference else correlations[reference][i])
+            _row(explanation, axis, None if i == reference else correlations[reference][i])
             for i, explanation in enumerate(comparison)
         ],
         "gap_notes": [note for explanation in comparison if (note := gap_note(displayed(explanation)))],
@@ -65,14 +67,14 @@ def _rendered(comparison: Comparison, layout: str) -> str:
     return render("comparison.html", layout=layout, **data)
 
 
-def _row(explanation: Explanation, correlation: float | None) -> MethodRow:
+def _row(explanation: Explanation, axis: tuple[float, float], correlation: float | None) -> MethodRow:
     safe = displayed(explanation)
     scale = scale_of([safe])
     text = text_of(explanation) if safe.picture is None else None
     picture = None if safe.picture is None else picture_of(safe, scale)
     total = number(sum(safe.scores))
-    gap = "" if safe.ledger is None else number(safe.ledger.gap)
-    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger_of(safe), total, gap, _rho(correlation))
+    ledger = bar_of(safe.ledger, safe.output, ledger_line(safe), axis=axis)
+    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger, total, _rho(correlation))
 
 
 def _matrix(names: tuple[str, ...], correlations: tuple[tuple[float | None, ...], ...]) -> Table:

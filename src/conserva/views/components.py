@@ -97,12 +97,18 @@ class LedgerBars:
     """What a large gap means; empty if the gap is small."""
 
 
-def bar_of(ledger: Ledger[float] | None, output: float, line: str, note: str = "") -> LedgerBars:
-    """Return the waterfall of a ledger; `line` is its text alternative."""
+def bar_of(
+    ledger: Ledger[float] | None,
+    output: float,
+    line: str,
+    note: str = "",
+    axis: tuple[float, float] | None = None,
+) -> LedgerBars:
+    """Return the waterfall of a ledger; `line` is its text alternative, `axis` the lowest and highest level."""
     if ledger is None:
         return LedgerBars(line, None, note)
     steps = ledger_steps(ledger, output)
-    low, high = axis_of(steps)
+    low, high = axis_of(steps) if axis is None else axis
     width = high - low
     return LedgerBars(
         line,

@@ -12,8 +12,8 @@ from .._util.text import displayed
 from ..auditing.doctor import Finding
 
 LIMITS = (
-    "The checks are about arithmetic: the scores are what the rules define, and nothing is lost. Whether the words with "
-    "high scores are those that the model depends on is measured by conserva evaluate."
+    "The checks are about arithmetic: the scores are what the rules define, and nothing is lost. Whether the words "
+    "with high scores are those that the model depends on is measured by conserva evaluate."
 )
 """What the checks do not tell."""
 

@@ -16,7 +16,7 @@ from .picture_nodes import counted, node_noun, strongest, virtual_node
 from .pictures import svg
 from .text_levels import Level, Piece, apart, is_located, levels, spelled, unread
 from .verdict import verdict
-from .wording import gap_note, hidden_line, is_signed, ledger_line, number, sink_line
+from .wording import constants_note, gap_note, hidden_line, is_signed, ledger_line, number, sink_line
 
 FEW = 8
 """The number of features whose scores are listed at first."""
@@ -112,8 +112,9 @@ def picture_of(explanation: Explanation, scale: float) -> Picture:
 
 
 def ledger_of(explanation: Explanation) -> LedgerBars:
-    """Return the waterfall of an explanation's ledger."""
-    return bar_of(explanation.ledger, explanation.output, ledger_line(explanation), gap_note(explanation))
+    """Return the waterfall of an explanation's ledger, with a note on what is unusual."""
+    note = gap_note(explanation) or constants_note(explanation)
+    return bar_of(explanation.ledger, explanation.output, ledger_line(explanation), note)
 
 
 def provenance_of(explanation: Explanation) -> dict[str, str]:

@@ -22,6 +22,7 @@ from .wording import (
     caption,
     classes_line,
     colours_line,
+    constants_note,
     gap_note,
     hidden_line,
     ledger_line,
@@ -76,7 +77,10 @@ def ledger_block(explanation: Explanation, console: Console) -> list[RenderableT
     """Return the waterfall of the ledger, and what a large gap means."""
     if explanation.ledger is None:
         return _notes(ledger_line(explanation))
-    return [*ledger_lines(explanation.ledger, explanation.output, console), *_notes(gap_note(explanation))]
+    return [
+        *ledger_lines(explanation.ledger, explanation.output, console),
+        *_notes(gap_note(explanation) or constants_note(explanation)),
+    ]
 
 
 def _text(
@@ -122,6 +126,8 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
     for explanation in explained:
         for note in _notes(gap_note(explanation)):
             console.print(note)
+    if any(explanation.ledger is not None for explanation in explained):
+        console.print(Line(f"sum + positions + biases + gap = output, {number(explained[0].output)}", style="dim"))
     unknown = any(piece.unknown for sections in texts.values() for section in sections for piece in section.pieces)
     for note in _notes(UNKNOWN_NOTE if unknown else "", scales_note(explained)):
         console.print(note)

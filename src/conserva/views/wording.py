@@ -65,7 +65,7 @@ def gap_note(explanation: Explanation) -> str:
         dtype = explanation.provenance.get("dtype", "low precision")
         return f"The gap is {size}: rounding errors of {dtype}. Load the model in float32, and it closes."
     what = "attributes too little, the rest is lost" if gap * explanation.output > 0 else "counts relevance twice"
-    return f"The gap is {size}: {explanation.method} {what}. The method {DEFAULT} attributes all of it."
+    return f"The gap is {size}: {explanation.method} {what}. {DEFAULT} has no gap, and conserva audit finds the cause."
 
 
 def sink_line(explanation: Explanation) -> str:
@@ -75,6 +75,14 @@ def sink_line(explanation: Explanation) -> str:
         return ""
     where = "" if sink.place is not None else "; it is not shown, but counted in the ledger"
     return f"the first token '{sink.token}' has {number(sink.score)}, {sink.share:.0%} of the absolute relevance{where}"
+
+
+def constants_note(explanation: Explanation) -> str:
+    """Return a note if the constants outweigh the inputs; empty otherwise."""
+    ledger = explanation.ledger
+    if ledger is None or abs(ledger.positions + ledger.biases) <= abs(ledger.inputs):
+        return ""
+    return "Positions and biases outweigh the inputs: no part of the input is responsible for them."
 
 
 def hidden_line(explanation: Explanation) -> str:
