@@ -250,7 +250,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_a_model_without_a_head_is_refused(tmp_path: Path, task: conserva.Text) -> None:
     task.model.bert.save_pretrained(tmp_path)
     task.tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(conserva.Error, match=r"BertModel, for which there is no task.*text classifier"):
+    with pytest.raises(conserva.Error, match=r"BertModel, which no task supports.*text classifier"):
         conserva.load(tmp_path)
 
 

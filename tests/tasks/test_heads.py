@@ -75,7 +75,7 @@ def test_code_of_a_models_own_says_what_it_is_for(tmp_path: Path) -> None:
 def test_what_has_no_task_is_refused(tmp_path: Path) -> None:
     from transformers import BertConfig
 
-    with pytest.raises(conserva.Error, match="'m' is LlavaForConditionalGeneration, for which there is no task"):
+    with pytest.raises(conserva.Error, match="'m' is LlavaForConditionalGeneration, which no task supports"):
         task_class_of(BertConfig(architectures=["LlavaForConditionalGeneration"]), str(tmp_path), "m")
 
 

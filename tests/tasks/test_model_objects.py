@@ -167,8 +167,8 @@ def test_the_device_and_dtype_that_a_model_has_may_be_given() -> None:
         ),
         (classifier, "bert-base", "tokenizer='bert-base' is not a Hugging Face tokenizer"),
         (lambda: tiny_speech.speech().network, TOKENIZER, "BertTokenizer.* has no feature_extractor and tokenizer"),
-        (lambda: bert("AutoModel"), TOKENIZER, "model is BertModel, for which there is no task"),
-        (lambda: bert("AutoModelForMultipleChoice"), TOKENIZER, "BertForMultipleChoice, for which there is no task"),
+        (lambda: bert("AutoModel"), TOKENIZER, "model is BertModel, which no task supports"),
+        (lambda: bert("AutoModelForMultipleChoice"), TOKENIZER, "BertForMultipleChoice, which no task supports"),
         (lambda: bert("AutoModelForSequenceClassification", vocab_size=50), TOKENIZER, "embeddings for 50 tokens"),
     ],
 )

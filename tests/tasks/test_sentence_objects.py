@@ -221,7 +221,7 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, make: Any, say
 def test_sparse_encoders_are_refused(tmp_path: Path) -> None:
     with quiet_loading():
         model = SparseEncoder(saved(tmp_path, bert("AutoModelForMaskedLM")), device="cpu")
-    with pytest.raises(conserva.Error, match="model is of type SparseEncoder, for which there is no task"):
+    with pytest.raises(conserva.Error, match="model is of type SparseEncoder, which no task supports"):
         conserva.load(model)
 
 

@@ -41,7 +41,7 @@ class TextRow:
     number: int
     """Counted from 1; in a .txt file, the number of the line."""
     id: str | int | None
-    """The value of its column of ids; its number if there is no such column."""
+    """The value in the id column; for files without an id column, the same as `number`."""
     text: str | None
     """None if it is not valid text."""
     second: str | None

@@ -83,7 +83,7 @@ def _aim(task: Task, target: Any, text: EncodedText, logits: Tensor | None) -> A
     """Return the target of all windows of a text: by default, the class with the highest mean logit."""
     if target is not None or logits is None:
         return target
-    task.resolve_target(None, text)  # an error if there is no default, as with several outputs of a regression
+    task.resolve_target(None, text)  # raises if a target is required, as for several outputs of a regression
     return int(logits.argmax())
 
 

@@ -28,7 +28,7 @@ def saved(
     draw
         A function that writes a picture to a path, by its suffix; None if there is no picture.
     rows
-        The rows of a table of explanations; None if there is no table.
+        The rows of a table of explanations; None for results that are not tables.
     """
     path = Path(path)
     given = f"path={str(path)!r}"

@@ -36,7 +36,7 @@ def cached_models() -> list[KnownModel]:
 
 
 def _model(name: str, folder: Path, size: int) -> KnownModel | None:
-    """Return the model in a folder; None if its configuration cannot be read, or there is no task for it."""
+    """Return the model in a folder; None if its configuration cannot be read or no task supports it."""
     from .detection import task_class_of
 
     try:

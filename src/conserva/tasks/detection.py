@@ -68,6 +68,6 @@ def _without_task(given: str, architectures: Sequence[str], config: Any) -> Erro
         )
     known = ", ".join([*(kind.noun for kind in _kinds().values()), "sentence encoder"])
     return Error(
-        f"{shown}, for which there is no task. It must be one of: {known}. Fine-tune it for one of these, or call "
+        f"{shown}, which no task supports. Supported are: {known}. Fine-tune it for one of these, or call "
         "conserva.relevance with the model itself."
     )

@@ -61,7 +61,7 @@ def task_of(model: Any, tokenizer: Any, labels: Sequence[str] | None, head: str 
         raise Error(f"{shown}, which is a task already: use it as it is. {TAKES}.")
     if isinstance(model, nn.Module):
         raise Error(
-            f"{shown}, for which there is no task: {TAKES}. Make a task of another model yourself, as by "
+            f"{shown}, which no task supports: {TAKES}. For another model, create the task, such as "
             "conserva.Text(model, tokenizer), or call conserva.relevance."
         )
     raise Error(f"{shown}: {TAKES}.")
@@ -113,14 +113,14 @@ def _of_pipeline(pipe: Any, labels: Sequence[str] | None, head: str | None) -> T
     wanted = next((PIPELINES[name] for name in names if name in PIPELINES), None)
     if wanted is None:
         known = ", ".join(name.removesuffix("Pipeline") for name in PIPELINES)
-        raise Error(f"{shown}, for which there is no task. There are tasks for the pipelines {known}.")
+        raise Error(f"{shown}, which no task supports. Supported are the pipelines {known}.")
     if wanted != "Image" and labels is not None:
         raise Error(f"labels={labels!r:.60} is for image models, but {shown}: leave it out.")
     found = "Image" if labels is not None else task_class_of_object(pipe.model).__name__
     if found != wanted:
         raise Error(
-            f"{shown} with a {type(pipe.model).__name__}, for which there is no task: the model must be one of "
-            f"conserva.{wanted}."
+            f"{shown} with a {type(pipe.model).__name__}, which no task supports: the model of such a "
+            f"pipeline must be one that conserva.{wanted} accepts."
         )
     if head is None and "ZeroShotImageClassificationPipeline" not in names:
         head = _head_of(pipe) if wanted in ("Text", "Image") else None

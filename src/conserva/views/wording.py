@@ -53,7 +53,7 @@ def ledger_line(explanation: Explanation) -> str:
 
 
 def gap_note(explanation: Explanation) -> str:
-    """Return what a large gap means, and which rule set closes it; empty if the gap is small or there is no ledger."""
+    """Return what a large gap means and how to close it; an empty string for small gaps and without a ledger."""
     if explanation.ledger is None:
         return ""
     gap = explanation.ledger.gap
