@@ -161,9 +161,9 @@ def test_tokens_of_one_character_do_not_repeat_it() -> None:
     """The bytes of an emoji are several tokens with the same offsets."""
     one = located("a 🎬 b", [(0, 1), (2, 3), (2, 3), (2, 3), (4, 5)], words=(None, 0, 1, 1, 1, 2, None))
     one = replace(one, features=("[CLS]", "a", "ð", "Ł", "İ", "b", "[SEP]"))
-    assert shown(one) == "a 🎬Łİ b"
+    assert shown(one) == "a 🎬 b"
     assert shown(one, "words") == "a 🎬 b"
-    assert page([one]).count(" alone") > 1
+    assert "Ł" not in page([one]).partition("provenance")[0]
 
 
 def test_unknown_tokens_are_marked_and_explained() -> None:
@@ -201,10 +201,10 @@ def test_sums_are_the_same_at_every_level() -> None:
     found = levels(one)
     assert [level.name for level in found] == ["tokens", "words", "sentences"]
     for level in found:
-        scores = [piece.score for _, pieces in level.sections for piece in pieces if piece.score is not None]
+        scores = [piece.score for section in level.sections for piece in section.pieces]
         assert sum(scores) == pytest.approx(sum(one.scores[1:-1]))
         assert level.scale == pytest.approx(max(abs(score) for score in (*scores, one.scores[0], one.scores[-1])))
-    sentences = [piece.text for _, pieces in found[2].sections for piece in pieces if piece.score is not None]
+    sentences = [piece.text for section in found[2].sections for piece in section.pieces]
     assert sentences == ["unforgettable.", "Nothing dull"]
 
 

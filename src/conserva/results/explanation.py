@@ -119,14 +119,14 @@ class Explanation(Result):
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per feature.
 
-        The columns are `feature`, `score`, `start` and `end` (its characters in `text`), `special`, and `word` (the
-        index of its word).
+        The columns are `feature`, `score`, `start` and `end` (its characters in `text`), `special`, `word` (the index
+        of its word), and `section` (the name of its input, if there are several).
 
         Examples
         --------
         >>> table = conserva.explain(conserva.load(), "a joy.").to_pandas()
         >>> list(table.columns)
-        ['feature', 'score', 'start', 'end', 'special', 'word']
+        ['feature', 'score', 'start', 'end', 'special', 'word', 'section']
         """
         columns = feature_columns(self)
         named = {"feature": columns.pop("feature"), "score": list(self.scores), **columns}
@@ -166,6 +166,25 @@ class Explanation(Result):
             for feature, span in zip(whole.features, whole.offsets, strict=True)
         )
         return replace(whole, features=tuple(spelled))
+
+    def whole_characters(self) -> Explanation:
+        """Return a copy in which tokens that share a character of the text are one feature, with their sum.
+
+        The tokens of byte-level tokenizers may be parts of a character, such as an emoji.
+        """
+        groups: list[list[int]] = []
+        last: tuple[int, int] | None = None
+        for i, span in enumerate(self.offsets):
+            if span is None or span[0] == span[1]:
+                groups.append([i])
+                last = None
+            elif last is not None and last[0] <= span[0] < last[1]:
+                groups[-1].append(i)
+                last = last[0], max(last[1], span[1])
+            else:
+                groups.append([i])
+                last = span
+        return self._of(groups)
 
     def visible(self) -> Explanation:
         """Return a copy without the special features."""

@@ -14,9 +14,10 @@ from .components import Bars, Cell, LedgerBars, Row, Table, bar_of, plain, share
 from .evaluation_wording import value_text
 from .picture_nodes import counted, node_noun, strongest, virtual_node
 from .pictures import svg
-from .text_levels import Level, Piece, apart, is_located, levels, spelled, unread
+from .text_levels import Level, is_located, levels, special_tokens
 from .verdict import verdict
 from .wording import constants_note, gap_note, hidden_line, is_signed, ledger_line, number, sink_line
+from .written_text import Piece, spelled
 
 FEW = 8
 """The number of features whose scores are listed at first."""
@@ -103,7 +104,9 @@ def shown(explanation: Explanation, most: int = MOST) -> Shown:
 
 def text_of(explanation: Explanation) -> Text:
     """Return an explained text at all levels of detail."""
-    return Text(levels(explanation), is_located(explanation), apart(explanation), unread(explanation))
+    found, located = levels(explanation), is_located(explanation)
+    unread = found[0].sections[-1].after.rstrip() if located else ""
+    return Text(found, located, special_tokens(explanation), unread)
 
 
 def picture_of(explanation: Explanation, scale: float) -> Picture:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .._util.text import displayed, printable
 from ..results.explanation import Explanation
 from .picture_nodes import strongest
-from .text_levels import spelled
 from .wording import is_signed, number
+from .written_text import spelled
 
 _LONGEST = 40
 _MENTIONED = 2

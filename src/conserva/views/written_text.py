@@ -1,108 +1,145 @@
-"""The text of an explanation as it was written, cut into its features."""
+"""The text of an explanation as it was written, cut into its features.
+
+Offsets are indices of the text as it was given. These functions therefore take an explanation before `displayed`, which
+changes the lengths of texts, and return strings that are printable.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .._util.text import printable
 from ..results.explanation import Explanation
 
 LEFT_OUT = "…"
-"""Stands for characters that have no feature, because the text was truncated or a feature was removed."""
+"""Stands for characters that belong to no feature, because the text was truncated or a feature was removed."""
 
 _RUN = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the text with its score: a feature, or several that share characters, with the sum of their scores."""
+    """A feature with its score, and the characters before it that belong to no feature."""
 
     text: str
     score: float
     special: bool = False
     unknown: bool = False
     before: str = ""
-    """What is between the previous piece and this one, such as a space."""
+    alone: bool = False
+    """Whether it has no characters in the text: `text` is the tokenizer's spelling."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """The pieces of one input; the name of a single input is empty."""
+    """The pieces of one input, and the characters after the last of them; the name of a single input is empty."""
 
     name: str
-    pieces: tuple[Piece, ...]
+    pieces: Sequence[Piece]
+    after: str = ""
+
+
+def as_written(explanation: Explanation) -> list[Section]:
+    """Return the text of each input with its line breaks, for pages."""
+    return [
+        Section(
+            printable(section.name),
+            [
+                replace(piece, text=(printable if piece.alone else _lines)(piece.text), before=_lines(piece.before))
+                for piece in section.pieces
+            ],
+            _lines(section.after),
+        )
+        for section in _cut(explanation)
+    ]
 
 
 def sections_of(explanation: Explanation) -> list[Section]:
-    """Return the text, by inputs, in which features are spelled as in the text where their offsets are known.
+    """Return the text of each input with signs for line breaks and for characters that belong to no feature."""
+    return [Section(printable(section.name), _with_signs(section)) for section in _cut(explanation)]
 
-    Offsets are indices of the text as it was given: call this before `displayed`, which changes the lengths of texts.
-    All strings that are returned are printable.
-    """
+
+def spelled(explanation: Explanation) -> list[str]:
+    """Return the name of each feature: its characters in the text, or the tokenizer's spelling."""
+    return [
+        printable((explanation.text[slice(*span)].strip() if span else "") or feature)
+        for feature, span in zip(explanation.features, explanation.offsets, strict=True)
+    ]
+
+
+def _cut(explanation: Explanation) -> list[Section]:
+    """Return the unchanged text of each input. Tokens that share a character are one piece."""
+    whole = explanation.whole_characters()
     sections, first = [], 0
-    for name, count in explanation.sections or (("", len(explanation.features)),):
-        pieces = tuple(map(_printable, _pieces(explanation, range(first, first + count))))
-        sections.append(Section(printable(name), pieces))
+    for name, count in whole.sections or (("", len(whole.features)),):
+        sections.append(_section(whole, name, range(first, first + count)))
         first += count
     return sections
 
 
-def _pieces(explanation: Explanation, part: range) -> Iterator[Piece]:
-    text, last, start, end = explanation.text, None, 0, None
-    bare = [explanation.features[i] for i in part if explanation.offsets[i] is None and not explanation.special[i]]
-    separator = "" if any(feature[:1].isspace() for feature in bare) else " "
-    for i in part:
-        span, score = explanation.offsets[i], explanation.scores[i]
-        if span is None or span[0] == span[1]:
-            piece = _spelled(explanation, i, separator if last else "")
-        elif last is not None and end is not None and start <= span[0] < end:  # characters of several tokens
-            end = max(end, span[1])
-            last = replace(
-                last,
-                text=text[start:end],
-                score=last.score + score,
-                special=last.special and explanation.special[i],
-                unknown=last.unknown or explanation.unknown[i],
-            )
-            continue
+def _section(whole: Explanation, name: str, features: range) -> Section:
+    end = None if whole.sections else 0  # where the text of one of several inputs begins is unknown
+    is_spaced = any(whole.features[i][:1].isspace() for i in features if whole.offsets[i] is None)
+    pieces: list[Piece] = []
+    for i in features:
+        span = whole.offsets[i]
+        alone = span is None or span[0] == span[1]
+        if span is None or alone:
+            text, before = _spelling(whole, i, "" if is_spaced or not pieces else " ")
         else:
-            written = text[span[0] : span[1]].rstrip() or text[span[0] : span[1]]
-            word = written.lstrip() or written
-            between = "" if end is None else " " if span[0] < end else _between(text[end : span[0]])
-            start, end = span[0] + len(written) - len(word), span[0] + len(written)
-            before = between + written[: len(written) - len(word)]
-            piece = Piece(word, score, explanation.special[i], explanation.unknown[i], before)
-        if last is not None:
-            spelled = explanation.offsets[i] is None or explanation.offsets[i - 1] is None
-            if not piece.before and spelled and last.special != piece.special:
-                piece = replace(piece, before=" ")
-            if piece.unknown and not piece.before:  # one mark for several in a row
-                last = replace(last, unknown=False)
-            yield last
-        last = piece
-    if last is not None:
-        yield last
-    if end is not None and not explanation.sections and LEFT_OUT in (rest := _between(text[end:])):
-        yield Piece(LEFT_OUT, 0.0, special=True, before=rest.partition(LEFT_OUT)[0])
+            start, stop = _without_spaces(whole.text, *span)
+            text, before = whole.text[start:stop], "" if end is None else whole.text[end:start]
+            if end is not None and start < end:  # in another order than in the text
+                before = " "
+            end = stop
+        pieces.append(Piece(text, whole.scores[i], whole.special[i], whole.unknown[i], before, alone))
+    is_located = not all(piece.alone for piece in pieces)
+    return Section(name, pieces, whole.text[end:] if is_located and not whole.sections else "")
 
 
-def _spelled(explanation: Explanation, i: int, separator: str) -> Piece:
-    """Return a feature in the tokenizer's spelling, without the "##" of WordPiece."""
-    feature, special = explanation.features[i], explanation.special[i]
-    continues = i > 0 and not special and feature.startswith("##") and explanation.words[i] == explanation.words[i - 1]
-    word = feature.removeprefix("##") if continues else feature.lstrip(" ") or feature
-    before = "" if continues else feature[: len(feature) - len(word)] or separator
-    return Piece(word, explanation.scores[i], special, explanation.unknown[i], before)
+def _spelling(whole: Explanation, i: int, separator: str) -> tuple[str, str]:
+    """Return a token in the tokenizer's spelling, without WordPiece's "##", and the space before it."""
+    feature = whole.features[i]
+    if i and feature.startswith("##") and not whole.special[i] and whole.words[i] == whole.words[i - 1]:
+        return feature.removeprefix("##"), ""
+    text = feature.lstrip(" ") or feature
+    return text, feature[: len(feature) - len(text)] or separator
 
 
-def _between(text: str) -> str:
-    """Return white space as it is, and a sign for visible characters that are left out."""
-    return _RUN.sub(lambda run: LEFT_OUT if any(letter.isprintable() for letter in run[0]) else "", text)
+def _without_spaces(text: str, start: int, stop: int) -> tuple[int, int]:
+    """Return the start and end of a part of a text without the spaces around it, unless it is nothing else."""
+    part = text[start:stop]
+    if not part.strip():
+        return start, stop
+    return start + len(part) - len(part.lstrip()), stop - len(part) + len(part.rstrip())
 
 
-def _printable(piece: Piece) -> Piece:
-    text = piece.text if piece.text.strip() else piece.text.replace(" ", "␣")
-    before = printable(piece.before, keep="\n").replace("\n", "↵\n")
-    return replace(piece, text=printable(text) or "␣", before=before)
+def _lines(text: str) -> str:
+    return printable(text.replace("\r\n", "\n"), keep="\n")
+
+
+def _with_signs(section: Section) -> list[Piece]:
+    pieces: list[Piece] = []
+    is_begun = False
+    for piece in section.pieces:
+        before = _signs(piece.before)
+        if not piece.alone and not is_begun:  # what is before the first feature is not marked
+            before, is_begun = "", True
+        is_beside = bool(pieces) and (piece.alone or pieces[-1].alone) and piece.special != pieces[-1].special
+        before = before or " " * is_beside  # between special tokens and the text
+        if pieces and piece.unknown and not before:  # one mark for several in a row
+            pieces[-1] = replace(pieces[-1], unknown=False)
+        text = piece.text if piece.text.strip() else piece.text.replace(" ", "␣") or "␣"
+        pieces.append(replace(piece, text=printable(text), before=before))
+    rest = _signs(section.after)
+    if LEFT_OUT in rest:
+        pieces.append(Piece(LEFT_OUT, 0.0, special=True, before=rest.partition(LEFT_OUT)[0]))
+    return pieces
+
+
+def _signs(text: str) -> str:
+    """Return white space as it is, with a sign for line feeds, and a sign for visible characters."""
+    marked = _RUN.sub(lambda run: LEFT_OUT if any(letter.isprintable() for letter in run[0]) else "", text)
+    return printable(marked, keep="\n").replace("\n", "↵\n")
