@@ -223,6 +223,22 @@ def test_another_file_is_refused(stopped: tuple[Path, Path], capsys: pytest.Capt
     assert "content of --file (was " in capsys.readouterr().err
 
 
+def test_a_wrong_argument_does_not_block_the_corrected_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = table(tmp_path, [{"text": "a joy."}]), tmp_path / "why.jsonl"
+    assert explain(path, out, "--target", "positve") == 1
+    assert not list(tmp_path.glob("why*"))
+    assert explain(path, out, "--target", "positive") == 0
+
+
+def test_messages_name_the_option(stopped: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = stopped
+    capsys.readouterr()
+    assert explain(path, out, "--words") == 1
+    assert "Choose another name for --out, or delete the file." in capsys.readouterr().err
+
+
 def test_a_damaged_record_is_explained_again(stopped: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path, out = stopped
     journal = out.with_name("why.jsonl.journal")

@@ -388,8 +388,7 @@ def test_published_train_loses_no_more_than_its_faults() -> None:
         name: sum(one.train.counts) - len(published(name, "train")) - one.held_out * len(one.labels)
         for name, one in DATASETS.items()
     }
-    # SST-2: 15 rows are sentences of the other splits, 10 have both labels. IMDB: 123 are in test. Hate: 7 are empty,
-    # 235 in the other splits, 3 have both labels. Sentiment: 6 have several labels.
+    # Sentences of the other splits, then rows with both labels. Hate: 7 are empty; sentiment: 6 have several labels.
     assert lost == {
         "sst2": 15 + 10,
         "imdb": 123,

@@ -15,9 +15,11 @@ from conserva.results.generation import Generation
 from conserva.views import colours
 from conserva.views.generation_page import page as generation_page
 from conserva.views.wording import number
-from made_up_explanations import in_browser
+from made_up_explanations import WITH_FOCUS, in_browser
 
-DRIVER = """<script>
+DRIVER = (
+    f"<script>{WITH_FOCUS}"
+    + """
 const pieces = Array.from(document.querySelectorAll(".piece")), text = document.getElementById("text");
 const textOf = id => document.getElementById(id).textContent;
 const send = (to, kind, name, more) => to.dispatchEvent(new kind(name, {bubbles: true, cancelable: true, ...more}));
@@ -58,13 +60,12 @@ const shot = () => ({
   titles: Object.fromEntries(pieces.flatMap((p, i) => p.title ? [[i, p.title]] : [])),
   ...Object.fromEntries(["summary", "sources", "others", "share", "low", "high", "keys"].map(id => [id, textOf(id)])),
 });
-const play = tries => {  // keys come to a page that has the focus, which a browser under load gives it late
-  if (!document.hasFocus() && tries) { setTimeout(play, 20, tries - 1); return; }
+withFocus(() => {
   const seen = ACTS.map(([act, value]) => { acts[act](value); return shot(); });
   document.body.append(Object.assign(document.createElement("pre"), {id: "seen", textContent: JSON.stringify(seen)}));
-};
-play(50);
+});
 </script></body>"""
+)
 
 
 def driven(folder: Path, one: Generation, acts: list[tuple[str, Any]]) -> list[dict[str, Any]]:

@@ -29,6 +29,14 @@ def explanation(features: list[str], **changes: object) -> Explanation:
     return Explanation(**settings)  # type: ignore[arg-type]
 
 
+WITH_FOCUS = """
+const withFocus = run => {  // a browser under load gives its page the focus late
+  if (document.hasFocus()) run(); else setTimeout(withFocus, 10, run);
+};
+"""
+"""JavaScript: call a function when the page has the focus, which styles of the focused element want."""
+
+
 def in_browser(path: Path, *options: str) -> str:
     command = [
         str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -18,7 +18,7 @@ from conserva.views.text_levels import levels
 from conserva.views.verdict import verdict
 from conserva.views.wording import ledger_line, number
 from leaving import BAD
-from made_up_explanations import BROWSER, explanation, in_browser
+from made_up_explanations import BROWSER, WITH_FOCUS, explanation, in_browser
 
 CLASSES = (ClassScore("positive", 1.5, 0.9), ClassScore("negative", -1.0, 0.1))
 
@@ -341,7 +341,9 @@ def test_the_sink_and_the_provenance_are_told() -> None:
 
 # In a browser
 
-FOCUSED = """<script>
+FOCUSED = (
+    f"<script>{WITH_FOCUS}"
+    + """withFocus(() => {
 const label = token => { token.focus(); return getComputedStyle(token, "::after").content; };
 const tokens = Array.from(document.querySelectorAll(".token")).filter(token => token.checkVisibility());
 const levels = Array.from(document.querySelectorAll(".level"));
@@ -353,7 +355,8 @@ document.querySelectorAll("[value=words]")[1].click();
 data.after = seen();
 result.textContent = JSON.stringify(data);
 document.body.append(result);
-</script>"""
+});</script>"""
+)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

@@ -13,7 +13,7 @@ from conserva.views.trace_page import fragment, page
 from conserva.views.trace_wording import LOOK_FOR
 from conserva.views.wording import number
 from flat_text import flat
-from made_up_explanations import BROWSER, in_browser
+from made_up_explanations import BROWSER, WITH_FOCUS, in_browser
 from made_up_traces import NASTY, SHOWN
 
 
@@ -65,14 +65,17 @@ def test_nothing_in_a_token_is_taken_for_markup() -> None:
 def test_in_a_browser_the_map_scrolls_in_its_box_and_tells_the_focused_score(
     tmp_path: Path, features: int, width: int
 ) -> None:
-    probe = """<script>
+    probe = (
+        f"<script>{WITH_FOCUS}"
+        + """withFocus(() => {
 document.querySelectorAll(".cell")[3].focus();
 const shown = getComputedStyle(document.activeElement, "::after"), label = document.querySelector(".label span");
 document.body.append(Object.assign(document.createElement("pre"), {id: "seen", textContent: JSON.stringify([
   shown.content, shown.position, document.documentElement.scrollWidth <= innerWidth,
   parseFloat(getComputedStyle(label).fontSize), label.getBoundingClientRect().height >= 12,
   getComputedStyle(document.querySelector("th[scope=row]")).position])}));
-</script></body>"""
+});</script></body>"""
+    )
     path = tmp_path / "trace.html"
     html = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page(trace_of(features)), flags=re.DOTALL)
     path.write_text(html.replace("</body>", probe), encoding="utf-8")

@@ -39,10 +39,12 @@ class Journal:
         Everything that the results of the run depend on; must be serialisable as JSON.
     what
         What error messages call the run, such as "an evaluation".
+    place
+        What the user can choose instead if the file cannot be used, in error messages.
     """
 
-    def __init__(self, path: Path | None, settings: Mapping[str, Any], what: str) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, settings: Mapping[str, Any], what: str, place: str = "folder") -> None:
+        self.path, self._place = path, place
         self._settings = json.loads(json.dumps(settings))
         self._key = _key(self._settings)
         if path is None:
@@ -54,11 +56,11 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
         except (OSError, ValueError) as error:
-            raise Error(f"{path} cannot be written: {reason(error)}. Choose another folder.") from None
+            raise Error(f"{path} cannot be written: {reason(error)}. Choose another {place}.") from None
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
-                raise Error(f"{path} is not a regular file: choose another folder.")
-            _lock(self._file, path)  # before reading: another run may be writing its first line
+                raise Error(f"{path} is not a regular file: choose another {place}.")
+            _lock(self._file, path, place)  # before reading: another run may be writing its first line
             self._open(what)
         except BaseException:
             os.close(self._file)
@@ -75,14 +77,14 @@ class Journal:
                 if not is_begun and (header is None or _SETTINGS not in header):
                     raise Error(
                         f"{self.path} is not a journal of {what}, or its first line is damaged: delete it, or choose "
-                        "another folder."
+                        f"another {self._place}."
                     )
             end = offset if is_torn else offset + len(line)
         if header is not None and (differences := list(_differences(header[_SETTINGS], self._settings))):
             more = f", and {len(differences) - 8} more" if len(differences) > 8 else ""
             raise Error(
                 f"{self.path} belongs to another run of {what}. It differs in {'; '.join(differences[:8])}{more}. "
-                "Choose another folder, or delete the file."
+                f"Choose another {self._place}, or delete the file."
             )
         os.ftruncate(self._file, end)
         if header is None:
@@ -205,7 +207,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _lock(file: int, path: Path) -> None:
+def _lock(file: int, path: Path, place: str) -> None:
     """Lock a file exclusively for as long as it is open here.
 
     A killed process holds its locks until the system has freed its memory, so locking is attempted several times.
@@ -221,5 +223,5 @@ def _lock(file: int, path: Path) -> None:
             if attempt + 1 < _LOCK_ATTEMPTS:
                 time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
         except OSError as error:
-            raise Error(f"{path} cannot be locked: {reason(error)}. Choose a folder on another disk.") from None
-    raise Error(f"{path} is being written by another run: wait until it ends, or choose another folder.")
+            raise Error(f"{path} cannot be locked: {reason(error)}. Choose a {place} on another disk.") from None
+    raise Error(f"{path} is being written by another run: wait until it ends, or choose another {place}.")

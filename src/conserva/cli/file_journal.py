@@ -26,7 +26,7 @@ SUFFIX = ".journal"
 
 
 class FileJournal:
-    """The rows of a table that are done, in a file beside it. A context manager: it removes the file of a whole run."""
+    """The rows of a table that are done, in a file beside it. A context manager: it removes a file without further use."""
 
     def __init__(self, task: Task, given: argparse.Namespace) -> None:
         method = find(given.method)
@@ -40,7 +40,7 @@ class FileJournal:
         }
         self._path = given.out.with_name(given.out.name + SUFFIX)
         self._method, self._model = method.name, task.name
-        self._journal = Journal(self._path, settings, "explain --file")
+        self._journal = Journal(self._path, settings, "explain --file", "name for --out")
         self.done = self.failed = 0
         """The number of rows, and of those that could not be explained."""
         self.first_error = ""
@@ -102,7 +102,7 @@ class FileJournal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._journal.close()
-        if self._is_written:
+        if self._is_written or not self.done:  # a wrong argument must not block the corrected command
             self._path.unlink(missing_ok=True)
 
 
