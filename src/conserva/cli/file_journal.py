@@ -26,7 +26,10 @@ SUFFIX = ".journal"
 
 
 class FileJournal:
-    """The rows of a table that are done, in a file beside it. A context manager: it removes a file without further use."""
+    """The rows of a table that are done, in a file beside it.
+
+    A context manager: on exit it removes the file if the table is written or if no row is done.
+    """
 
     def __init__(self, task: Task, given: argparse.Namespace) -> None:
         method = find(given.method)
