@@ -61,7 +61,7 @@ def test_every_row_of_the_file_is_a_row_of_the_table(
     path = table(tmp_path, [{"id": f"k{i}", "text": text} for i, text in enumerate(TEXTS)])
     out = tmp_path / f"why{ending}"
     assert explain(path, out) == 0
-    assert capsys.readouterr() == ("", f"wrote {out} (4 rows)\n")
+    assert capsys.readouterr() == ("", f"wrote {out} (4 rows; texts from 'text', ids from 'id')\n")
     rows = read(out)
     assert [list(row) for row in rows] == [list(COLUMNS)] * 4
     assert [row["id"] for row in rows] == ["k0", "k1", "k2", "k3"]
@@ -85,7 +85,7 @@ def test_a_bad_row_gets_its_error_and_the_run_goes_on(tmp_path: Path, capsys: py
     for ending in (".csv", ".jsonl", ".parquet"):
         out = tmp_path / f"why{ending}"
         assert explain(path, out) == 0
-        assert f"wrote {out} (6 rows, 4 with an error)" in capsys.readouterr().err
+        assert f"wrote {out} (6 rows, 4 with an error; texts from" in capsys.readouterr().err
         found = read(out)
         assert [str(row["id"]) for row in found] == ["1", "2", "3", "4", "5", "6"]
         for row, says in zip(found, (None, "is empty", "is missing", "is 5, not a", "600", None), strict=True):

@@ -142,7 +142,7 @@ def test_the_five_largest_leaks_are_shown_and_the_rest_on_demand(capsys: pytest.
     assert "Nothing: the leaks of 5 components are rounding errors" in printed(audit("exact"), 80)
     assert "rounding errors" not in printed(audit("exact"), 80, full=True)
     few = dataclasses.replace(one, components=one.components[:5])
-    assert "more" not in printed(few, 80).partition("full=True")[0]
+    assert "more" not in printed(few, 80).partition("All leaks")[0]
 
 
 @pytest.mark.parametrize("rules", BOOKS)

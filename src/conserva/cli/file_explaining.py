@@ -134,7 +134,8 @@ def _to_table(task: Task, given: argparse.Namespace) -> None:
             write_pages(journal.explanations(), given)
         journal.write_table(given.out, f"--out {given.out}")
         failed = f", {journal.failed:,} with an error" if journal.failed else ""
-        print_message(f"wrote {given.out} ({journal.done:,} rows{failed})")
+        columns = f"; {given.rows.description}" if given.rows.description else ""
+        print_message(f"wrote {given.out} ({journal.done:,} rows{failed}{columns})")
         if journal.failed == journal.done:
             raise Error(f"--file {given.file}: no row could be explained. The first: {journal.first_error}")
 

@@ -94,6 +94,15 @@ class TextRows:
         self._id = _column(names, given, "id", row_id, ID_COLUMNS)
         self._ids_are_integers = self._id is not None and names[self._id]
 
+    @property
+    def description(self) -> str:
+        """The columns that are read, such as "texts from 'review', ids from 'id'"; empty for files of lines."""
+        if self._reader is READERS[".txt"]:
+            return ""
+        second = "" if self._second is None else f", second texts from {self._second!r}"
+        ids = "row numbers as ids" if self._id is None else f"ids from {self._id!r}"
+        return f"texts from {self._text!r}{second}, {ids}"
+
     def __iter__(self) -> Iterator[TextRow]:
         columns = [name for name in (self._text, self._second, self._id) if name is not None]
         for number, fields in self._reader.read(self._path, self._given, columns):

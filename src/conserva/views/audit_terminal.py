@@ -49,7 +49,7 @@ from .wording import number
 TOP, LEAST, WIDEST, LEAK_BAR = 5, 16, 110, 20
 """Number of leaks shown; minimum width of a name; maximum width of a table; width of a bar."""
 
-MORE = "full=True (conserva audit --full) prints all leaks, layers, heads, norms, and the rule of each operation."
+MORE = "All leaks, layers, heads, norms and rules: conserva audit --full, or audit.show(full=True) in Python."
 
 
 def show(audit: Audit, console: Console | None = None, *, full: bool = False) -> None:

@@ -63,9 +63,11 @@ def gap_note(explanation: Explanation) -> str:
     size = f"{share:.0%} of the output" if share < 10 else "more than ten times the output"
     if explanation.method.partition(":")[0] == DEFAULT:
         dtype = explanation.provenance.get("dtype", "low precision")
-        return f"The gap is {size}: rounding errors of {dtype}. Load the model in float32, and it closes."
-    what = "attributes too little, the rest is lost" if gap * explanation.output > 0 else "counts relevance twice"
-    return f"The gap is {size}: {explanation.method} {what}. {DEFAULT} has no gap, and conserva audit finds the cause."
+        what = f"rounding errors of {dtype}. Load the model in float32, and it closes."
+    else:
+        what = "it loses relevance" if gap * explanation.output > 0 else "it counts relevance twice"
+        what += f". {DEFAULT} has no gap, and conserva audit finds the cause."
+    return f"{explanation.method} has a gap of {size}: {what}"
 
 
 def sink_line(explanation: Explanation) -> str:
