@@ -138,14 +138,14 @@ def _measured(
         graph_check.cancel_inside_softmax(nodes, auditor, constants)
     leaves = list(sources.leaves.values())
     scale = 256.0 if torch.float16 in (number.dtype, *(x.dtype for x in leaves)) else 1.0
-    grads = auditor.gradient(in_float32(number).sum() * scale, leaves)
+    grads = auditor.gradient(in_float32(number).sum() * scale, [*leaves, *constants.edges])
+    constants.weigh(grads[len(leaves) :])
     output = in_float32(number.detach())
     inputs = torch.zeros_like(output)
-    for leaf, grad in zip(leaves, grads, strict=True):
+    for leaf, grad in zip(leaves, grads[: len(leaves)], strict=True):
         if grad is not None:
             relevance = in_float32(leaf.detach()) * in_float32(grad) / scale
             inputs = inputs + relevance.reshape(constants.samples, -1).sum(1)
-    constants.weigh()
     by_record = [_constants(record.entries, output) / scale for record in auditor.records]
     recorded = {id(entry) for record in auditor.records for entry in record.entries}
     unrecorded = [entry for entry in constants.entries if id(entry) not in recorded]

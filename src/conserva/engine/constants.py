@@ -8,14 +8,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from .coverage import READING, calling_module
 from .ledger import ENTRIES, Ledger
 from .operations.tensors import in_float32
 
-MANY = 8
-"""With at least this many positions, gradients are summed over them before they are multiplied by the constant. With
-fewer, storing the sums would take about as much memory as the gradients themselves."""
+CAPTURED_BYTES = 2**27
+"""Up to this many bytes of gradients at constants are kept until the end of the backward pass, where a few kernels
+weigh them all. The gradients of further constants are weighed by hooks, one by one, as soon as they are complete."""
 
 
 class Unbatchable(Exception):  # noqa: N818 - not an error: the caller continues with one sample at a time
@@ -42,49 +43,51 @@ class Constant:
     number: int
     """The index of the tensor among the outputs of its autograd node."""
     relevance: Tensor | None = None
-    """One number per sample; None before the backward pass."""
+    """One number per sample; None before the backward pass, and if no relevance reaches the tensor."""
     sums: Tensor | None = None
-    """Samples x width: for a constant that is the same at every position, the gradient summed over all positions and
-    not yet multiplied by the constant."""
+    """For a vector whose gradient was collected by a hook: its gradient, summed over the positions of each sample."""
     cancelled: bool = False
     """Whether the constant is excluded from the ledger."""
     of_layer: bool = False
     """Whether it is the bias of a linear layer."""
 
     def collect(self, grads: Sequence[Tensor | None]) -> None:
-        """Add the relevance of the constant for the gradients of its node: R_b = b * dF/db, per sample."""
+        """Collect the gradient as a hook of the node: what is kept of it has one number or one row per sample."""
         grad = grads[self.number]
         if grad is None or self.cancelled:
             return
+        with torch._C.DisableTorchFunction():  # the rules stay active for recomputed activations, but not for this
+            if self.is_vector:
+                sums = _summed(self.rows(grad)).unsqueeze(1)
+                self.sums = sums if self.sums is None else self.sums + sums
+            else:
+                self.add(self.weighed(grad))
+
+    def add(self, relevance: Tensor) -> None:
+        """Add to the relevance."""
+        self.relevance = relevance if self.relevance is None else self.relevance + relevance
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is a vector that is added at every position, and the rows of every sample are contiguous."""
+        is_vector = isinstance(self.constant, Tensor) and self.constant.shape == self.shape[-1:] and self.where is None
+        return is_vector and not self.axis and (self.samples == 1 or len(self.shape) > 1)
+
+    def rows(self, grad: Tensor) -> Tensor:
+        """Return the gradient as samples x positions x width, for a vector."""
+        return grad.reshape(self.samples, -1, self.shape[-1])
+
+    def weighed(self, grad: Tensor) -> Tensor:
+        """Return the constant times the gradient, summed per sample: R_b = b * dF/db."""
         if isinstance(self.axis, Unbatchable):
             raise self.axis
-        with torch._C.DisableTorchFunction():  # the rules stay active for recomputed activations, but not for this
-            if grad.shape != self.shape:
-                grad = grad.reshape(self.shape)
-            width = self.shape[-1:]
-            vector = self.where is None and isinstance(self.constant, Tensor) and self.constant.shape == width
-            positions = self.shape.numel() // (self.samples * self.shape[-1]) if vector and not self.axis else 0
-            if positions >= MANY:  # the usual case: a bias of a linear layer or a norm
-                rows = grad.reshape(self.samples, -1, self.shape[-1])
-                # Accumulates in float32 without a float32 copy of the gradient.
-                sums = rows.sum(1, dtype=None if grad.dtype in (torch.float32, torch.float64) else torch.float32)
-                self.sums = sums if self.sums is None else self.sums + sums
-                return
-            relevance = self._weighed(in_float32(grad), vector)
-            self.relevance = relevance if self.relevance is None else self.relevance + relevance
-
-    def _weighed(self, grad: Tensor, vector: bool) -> Tensor:
-        """Return the constant times the gradient, summed per sample."""
-        axis, constant = self.axis, self.constant
-        if vector and axis != grad.dim() - 1:
-            weighed = grad @ cast(Tensor, constant).to(grad.dtype)
-        else:
-            weighed = grad * constant
-            # An attention mask's -inf times a gradient of 0 must be 0, not nan.
-            keep = grad != 0 if self.where is None else (grad != 0) & self.where
-            weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
-        if axis:
-            weighed = weighed.movedim(cast(int, axis), 0)
+        grad = in_float32(grad.reshape(self.shape))
+        weighed = grad * self.constant
+        # An attention mask's -inf times a gradient of 0 must be 0, not nan.
+        keep = grad != 0 if self.where is None else (grad != 0) & self.where
+        weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
+        if self.axis:
+            weighed = weighed.movedim(self.axis, 0)
         return weighed.reshape(self.samples, -1).sum(1)
 
     def is_bias(self, name: str) -> bool:
@@ -97,6 +100,11 @@ class Constant:
         if self.parameter is not None:
             return "bias" in name or sum(n > 1 for n in self.parameter.shape) <= 1
         return not isinstance(self.constant, Tensor) or self.constant.dim() <= 1
+
+
+def _summed(rows: Tensor) -> Tensor:
+    """Sum over the positions. Half types are accumulated in float32 without a float32 copy of the gradient."""
+    return rows.sum(-2, dtype=None if rows.dtype in (torch.float32, torch.float64) else torch.float32)
 
 
 class Constants:
@@ -120,6 +128,8 @@ class Constants:
         self.in_doubt = samples > 1 and batch_dim != 0  # whether the axis of the samples has to be verified
         self.entries: list[Constant] = []
         self.nodes: list[Any] = []  # the autograd node of each entry; an entry itself must not hold it: its hook does
+        self._captured: list[int] = []  # the indices of the entries whose gradients the backward pass returns
+        self._free = CAPTURED_BYTES
 
     @property
     def follows_rows(self) -> bool:
@@ -167,9 +177,21 @@ class Constants:
         entry = Constant(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
         entry.of_layer = of_layer
         node: Any = base.grad_fn
+        if self._free >= out.nbytes:
+            self._free -= out.nbytes
+            self._captured.append(len(self.entries))
+        else:
+            node.register_prehook(entry.collect)  # twice as fast as a hook on the tensor
         self.entries.append(entry)
         self.nodes.append(node)
-        node.register_prehook(entry.collect)  # twice as fast as a hook on the tensor
+
+    @property
+    def edges(self) -> list[GradientEdge]:
+        """The edges of the graph whose gradients `weigh` needs: the backward pass is to return them, too."""
+        return [GradientEdge(self.nodes[i], self.entries[i].number) for i in self._captured_entries()]
+
+    def _captured_entries(self) -> list[int]:
+        return [i for i in self._captured if not self.entries[i].cancelled]
 
     def sample_axis(self, out: Tensor) -> int | Unbatchable | None:
         """Return the axis of `out` that holds the samples, or None if they are contiguous blocks of rows.
@@ -196,36 +218,38 @@ class Constants:
         for node, entry in zip(self.nodes, self.entries, strict=True):
             entry.cancelled = entry.cancelled or (node in nodes and (layers or not entry.of_layer))
 
-    def cancel_inside(self, x: Tensor) -> None:
-        """Exclude the constants that `x` contains from the ledger: the relevance of `x` includes theirs."""
-        self.cancel({_base(x).grad_fn, x.grad_fn})
-
     def clear(self) -> None:
         """Discard the collected relevance and keep the entries."""
         for entry in self.entries:
             entry.relevance = entry.sums = None
 
-    def weigh(self) -> None:
-        """Multiply the summed gradients by their constants, so that every entry has its relevance.
+    def weigh(self, grads: Sequence[Tensor | None]) -> None:
+        """Compute the relevance of all constants from the gradients of `edges`, and from those that hooks summed.
 
-        Entries of the same shape are stacked: a few kernel launches for the whole model.
+        Vectors of the same shape are stacked: a few kernel launches for the whole model.
         """
-        by_shape: dict[object, list[Constant]] = {}
-        for entry in self.entries:
-            if entry.sums is not None:
-                by_shape.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)
-        for entries in by_shape.values():
-            sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
-            constants = torch.stack([cast(Tensor, entry.constant) for entry in entries]).to(sums)
-            for entry in entries:
-                entry.sums = None
-            for entry, share in zip(entries, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
-                entry.relevance = share if entry.relevance is None else entry.relevance + share
+        collected = [(self.entries[i], grad) for i, grad in zip(self._captured_entries(), grads, strict=True)]
+        collected += [(entry, entry.sums) for entry in self.entries if entry.sums is not None]
+        vectors: dict[object, list[tuple[Constant, Tensor]]] = {}
+        for entry, grad in collected:
+            entry.sums = None
+            if grad is None or entry.cancelled:
+                continue
+            if entry.is_vector:
+                rows = entry.rows(grad)
+                vectors.setdefault((rows.shape, rows.dtype, rows.device), []).append((entry, rows))
+            else:
+                entry.add(entry.weighed(grad))
+        for alike in vectors.values():
+            sums = _summed(torch.stack([rows for _, rows in alike]))
+            constants = torch.stack([cast(Tensor, entry.constant) for entry, _ in alike]).to(sums)
+            for (entry, _), share in zip(alike, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
+                entry.add(share)
 
     def close(
         self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float
     ) -> tuple[Ledger[Tensor], dict[str, Tensor]]:
-        """Return the ledger for the relevance collected since the last call, which is then discarded.
+        """Return the ledger for the relevance that `weigh` computed, which is then discarded.
 
         Parameters
         ----------
@@ -241,7 +265,6 @@ class Constants:
         tuple
             The ledger, and the relevance of the constants of each module, by its name.
         """
-        self.weigh()
         names = {id(module): name for name, module in modules.items()}
         owners = owners_of(modules)
         reached = [

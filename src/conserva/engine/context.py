@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
@@ -176,7 +177,7 @@ class Propagation(TorchFunctionMode):
         finally:
             TorchFunctionMode.__exit__(self, None, None, None)  # type: ignore[no-untyped-call]
 
-    def gradient(self, output: Tensor, inputs: Sequence[Tensor], *, keep: bool = False) -> tuple[Tensor | None, ...]:
+    def gradient(self, output: Tensor, inputs: Sequence[Tensor | GradientEdge], *, keep: bool = False) -> tuple[Tensor | None, ...]:
         """Return the gradients of a scalar. Checkpoints that recompute in the backward pass do so under the same rules.
 
         `torch.autograd.grad` is itself dispatched to the context, which is popped meanwhile: so the autograd engine is

@@ -156,8 +156,7 @@ class Pass:
             return replace(self, plan=None)._run(call, targets)
         cut = sources.leaves if INPUTS in self.sites or not embeddings else embeddings
         if constants is not None and cut is embeddings:
-            for x in cut.values():
-                constants.cancel_inside(x)
+            constants.cancel(set(nodes_behind(list(cut.values()))))  # the relevance of the embeddings includes theirs
         shown = {**cut, **embeddings, **sources.module_outputs}
         last = len(numbers) - 1
         logits = classes_of(output, samples)
@@ -191,13 +190,15 @@ class Pass:
         """Take one gradient, and compute relevance and the ledger from it."""
         sources = cast(Sources, context.sources)
         check = context.constants is not None and context.constants.in_doubt
+        edges = [] if context.constants is None else context.constants.edges
         half = torch.float16 in (number.dtype, *(x.dtype for x in shown.values()))
         scales = HALF_SCALES if half else (1.0,)
         for scale in scales:
             last = scale == scales[-1]
             grads = context.gradient(
-                in_float32(number).sum() * scale, list(shown.values()), keep=keep or check or not last
+                in_float32(number).sum() * scale, [*shown.values(), *edges], keep=keep or check or not last
             )
+            grads, at_constants = grads[: len(shown)], grads[len(shown) :]
             values = {
                 name: in_float32(x.detach()) * in_float32(torch.zeros_like(x) if grad is None else grad)
                 for (name, x), grad in zip(shown.items(), grads, strict=True)
@@ -215,6 +216,7 @@ class Pass:
         output, ledger, modules = in_float32(number.detach()), None, dict[str, Tensor]()
         if context.constants is not None:
             carried = torch.stack([_by_sample(values[name], context.constants) for name in cut]).sum(0)
+            context.constants.weigh(at_constants)
             ledger, modules = context.constants.close(self.modules, output, carried.to(output), scale)
             if check:
                 self._check_samples(context, number, cut, [ledger.inputs, *modules.values()], scale, keep)
@@ -259,10 +261,11 @@ class Pass:
         once = torch.stack(list(found))
         factors = powers_of_two(len(number), once)
         weighted = (in_float32(number) * factors).sum() * scale
-        grads = context.gradient(weighted, list(cut.values()), keep=keep)
+        grads = context.gradient(weighted, [*cut.values(), *constants.edges], keep=keep)
+        constants.weigh(grads[len(cut) :])
         shares = [
             _by_sample(sources.in_input_shape(name, in_float32(x.detach()) * in_float32(grad)), constants)
-            for (name, x), grad in zip(cut.items(), grads, strict=True)
+            for (name, x), grad in zip(cut.items(), grads[: len(cut)], strict=True)
             if grad is not None
         ]
         carried = torch.stack(shares).sum(0).to(once) / scale
