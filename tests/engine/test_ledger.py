@@ -238,12 +238,12 @@ def test_a_bias_in_half_precision_is_summed_in_single() -> None:
     places = 1001  # which bfloat16 rounds to 1000
     shape = torch.Size((1, places, 2))
     entry = Constant(torch.ones(2).bfloat16(), None, None, False, None, 0, 1, shape, 0)
-    entry.collect([torch.ones(shape, dtype=torch.bfloat16)])
+    entry.collect(torch.ones(shape, dtype=torch.bfloat16))
     constants = Constants(1, 0)
     constants.entries.append(entry)
     zero = torch.zeros(1)
     constants.weigh([])
-    assert constants.close({}, zero, zero, 1.0)[0].biases.tolist() == [2.0 * places]
+    assert constants.close(zero, zero, 1.0)[0].biases.tolist() == [2.0 * places]
 
 
 def test_each_bias_goes_to_the_module_that_owns_it() -> None:
@@ -264,10 +264,10 @@ def _closed(entry: Constant, grads: Sequence[Tensor]) -> list[float]:
     constants = Constants(entry.samples, 0)
     constants.entries.append(entry)
     for grad in grads:
-        entry.collect([grad])
+        entry.collect(grad)
     zero = torch.zeros(entry.samples)
     constants.weigh([])
-    return constants.close({}, zero, zero, 1.0)[0].biases.tolist()
+    return constants.close(zero, zero, 1.0)[0].biases.tolist()
 
 
 def test_what_reaches_a_constant_in_parts_adds_up() -> None:
@@ -294,7 +294,7 @@ def test_sums_are_let_go_when_they_are_weighed() -> None:
     shape, constants = torch.Size((1, 8, 2)), Constants(1, 0)
     entry = Constant(torch.ones(2), None, None, False, None, 0, 1, shape, 0)
     constants.entries.append(entry)
-    entry.collect([torch.ones(shape)])
+    entry.collect(torch.ones(shape))
     assert entry.sums is not None
     constants.weigh([])
     assert entry.sums is None

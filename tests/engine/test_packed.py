@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import conserva
+from conserva.engine.module_tree import Modules
 from conserva.engine.passes import Relevance
 from conserva.engine.quantized import explicit_biases
 from conserva.errors import NotApplicable
@@ -152,7 +153,7 @@ def test_outputs_are_what_they_were_in_every_precision(dtype: torch.dtype) -> No
     layer, x = Linear4bit(plain).to(dtype), torch.randn(50, 64, dtype=dtype)
     with torch.no_grad():
         expected = layer(x)
-        with explicit_biases([layer]):
+        with explicit_biases(Modules.of(layer)):
             found = layer(x)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 

@@ -147,7 +147,7 @@ def attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass:
 
 
 def _attention_pass(model: nn.Module, inputs: Any, target: Any) -> AttentionPass:
-    modules = dict(model.named_modules())
+    modules = module_tree.Modules.of(model)
     module_tree.refuse_opaque_modules(modules)
     call = Inputs.of(model, inputs)
     samples = call.samples()

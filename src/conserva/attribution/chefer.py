@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..engine.constants import Unbatchable
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
+from ..engine.module_tree import Modules
 from ..engine.operations.tensors import in_float32
 from ..engine.sources import Sources
 from ..engine.targets import of_sample
@@ -95,7 +96,7 @@ def map_relevance(attended: AttentionPass, target: Any) -> list[Tensor]:
     """Return the relevance of each attention map, in the shape of its probabilities; that of the target is 1."""
     call, model = attended.call, attended.model
     with untouched(model), torch.inference_mode(False), torch.enable_grad():
-        sources = Sources(dict(model.named_modules()), call.features(), True, ())
+        sources = Sources(Modules.of(model), call.features(), True, ())
         carrier = Carrier(sources, call.samples(), {each.product for each in attended.maps})
         _, (number,) = forward(model, call, sources, carrier, [target])
         factors = [carrier.factors[each.product] for each in attended.maps]

@@ -14,6 +14,7 @@ from ..engine.context import Propagation
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
 from ..engine.ledger import Ledger
+from ..engine.module_tree import Modules
 from ..engine.operations.tensors import in_float32
 from ..engine.rules import RULE_SETS
 from ..engine.sources import Sources
@@ -30,7 +31,7 @@ ON_CPU, ON_GPU = 64, 2048
 class _Path(Sources):
     """Inputs on the path from a baseline: each row of the batch is a fraction of the path away from it."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], call: Inputs, shares: Tensor, baseline: int | None) -> None:
+    def __init__(self, modules: Modules, call: Inputs, shares: Tensor, baseline: int | None) -> None:
         super().__init__(modules, call.features(), True, ())
         self.shares, self.baseline = shares, baseline
         self.differences: dict[str, Tensor] = {}
@@ -68,7 +69,7 @@ def ig(
     """
     if steps < 1:
         raise Error(f"steps={steps} is too small: ig needs at least one step.")
-    modules = dict(model.named_modules())
+    modules = Modules.of(model)
     module_tree.refuse_opaque_modules(modules)
     call = Inputs.of(model, inputs)
     samples = call.samples()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -16,6 +16,7 @@ from ..engine.coverage import CoverageEntry
 from ..engine.forward import forward
 from ..engine.inputs import Inputs
 from ..engine.ledger import ENTRIES, Ledger
+from ..engine.module_tree import Modules
 from ..engine.operations.tensors import in_float32
 from ..engine.rules import DEFAULT, RuleSet
 from ..engine.sources import Sources
@@ -74,7 +75,7 @@ def audit(
         model, name, label = task_or_model, type(task_or_model).__name__, _label(target)
     else:
         raise Error(f"task_or_model={task_or_model!r} is neither a task nor a torch.nn.Module.")
-    modules = dict(model.named_modules())
+    modules = Modules.of(model)
     module_tree.refuse_opaque_modules(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs)
     with untouched(model, modules), torch.inference_mode(False), torch.enable_grad():
@@ -107,7 +108,7 @@ def audit(
     )
 
 
-def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet, call: Inputs, target: Any) -> Measured:
+def _measure(model: nn.Module, modules: Modules, rules: RuleSet, call: Inputs, target: Any) -> Measured:
     """Run one forward and one backward pass, and record every operation."""
     constants = Constants(call.samples(), 0)
     sources = Sources(modules, call.features(), True, ())
@@ -120,7 +121,7 @@ def _measure(model: nn.Module, modules: Mapping[str, nn.Module], rules: RuleSet,
 
 def _measured(
     model: nn.Module,
-    modules: Mapping[str, nn.Module],
+    modules: Modules,
     call: Inputs,
     target: Any,
     auditor: Auditor,
@@ -153,7 +154,7 @@ def _measured(
     for entry in unrecorded:
         if entry.relevance is not None and not entry.cancelled:
             rest[entry.module] = rest.get(entry.module, torch.zeros_like(output)) + _constants([entry], output) / scale
-    ledger, _ = constants.close(modules, output, inputs, scale)
+    ledger, _ = constants.close(output, inputs, scale)
     coverage: Sequence[CoverageEntry] = auditor.coverage.entries(modules)
     if not all(bool(torch.isfinite(entry).all()) for entry in (ledger.inputs, ledger.gap)):
         raise Error(

@@ -170,7 +170,7 @@ def _opinion(
 ) -> Opinion:
     batch_dim = how.get("batch_dim", 0)
     call = Inputs.of(model, inputs, batch_dim)
-    modules = module_tree.modules_of(model)
+    modules = module_tree.Modules.of(model)
     with torch.no_grad():
         fixed = settled(target, call.run(model), call.samples()) if not callable(target) else target
     result = relevance(model, inputs, fixed, rules=rule_set, **how)

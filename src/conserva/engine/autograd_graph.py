@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
+
+_LEAF = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 Edge: TypeAlias = tuple[Any, int]
 """A node of the graph, and the index of one of its outputs."""
@@ -156,6 +159,11 @@ def nodes_behind(outputs: Sequence[Tensor]) -> list[Any]:
                 seen[before] = None
                 waiting.append(before)
     return list(seen)
+
+
+def leaves_of(nodes: Iterable[Any]) -> list[Tensor]:
+    """Return the leaves among the nodes of a graph, as tensors."""
+    return [node.variable for node in nodes if type(node) is _LEAF]
 
 
 def nodes_between(later: Sequence[Tensor], earlier: Sequence[Tensor]) -> set[Any]:

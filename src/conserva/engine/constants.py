@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge
 
 from .coverage import READING, calling_module
 from .ledger import ENTRIES, Ledger
+from .module_tree import Modules
 from .operations.tensors import in_float32
 
 CAPTURED_BYTES = 2**27
@@ -45,23 +46,32 @@ class Constant:
     relevance: Tensor | None = None
     """One number per sample; None before the backward pass, and if no relevance reaches the tensor."""
     sums: Tensor | None = None
-    """For a vector whose gradient was collected by a hook: its gradient, summed over the positions of each sample."""
+    """Samples x width: for a vector, its gradient summed over all positions and not yet multiplied by the vector."""
     cancelled: bool = False
     """Whether the constant is excluded from the ledger."""
     of_layer: bool = False
     """Whether it is the bias of a linear layer."""
+    leaf: Tensor | None = None
+    """The leaf of the graph that the tensor was computed from instead of the constant, if there is one."""
 
-    def collect(self, grads: Sequence[Tensor | None]) -> None:
-        """Collect the gradient as a hook of the node: what is kept of it has one number or one row per sample."""
-        grad = grads[self.number]
+    def hook(self, grads: Sequence[Tensor | None]) -> None:
+        """Collect the gradient, as a hook of the autograd node."""
+        with torch._C.DisableTorchFunction():  # the rules stay active for recomputed activations, but not for this
+            self.collect(grads[self.number])
+
+    def collect(self, grad: Tensor | None) -> None:
+        """Add what relevance the gradient gives the constant; of a gradient of a vector, only its sums are kept."""
         if grad is None or self.cancelled:
             return
-        with torch._C.DisableTorchFunction():  # the rules stay active for recomputed activations, but not for this
-            if self.is_vector:
-                sums = _summed(self.rows(grad)).unsqueeze(1)
-                self.sums = sums if self.sums is None else self.sums + sums
-            else:
-                self.add(self.weighed(grad))
+        if self.leaf is not None:
+            self.sums = grad.reshape(1, -1)
+        elif self.is_vector:
+            # Half types are accumulated in float32 without a float32 copy of the gradient.
+            dtype = None if grad.dtype in (torch.float32, torch.float64) else torch.float32
+            sums = grad.reshape(self.samples, -1, self.shape[-1]).sum(1, dtype=dtype)
+            self.sums = sums if self.sums is None else self.sums + sums
+        else:
+            self.add(self.weighed(grad))
 
     def add(self, relevance: Tensor) -> None:
         """Add to the relevance."""
@@ -72,10 +82,6 @@ class Constant:
         """Whether it is a vector that is added at every position, and the rows of every sample are contiguous."""
         is_vector = isinstance(self.constant, Tensor) and self.constant.shape == self.shape[-1:] and self.where is None
         return is_vector and not self.axis and (self.samples == 1 or len(self.shape) > 1)
-
-    def rows(self, grad: Tensor) -> Tensor:
-        """Return the gradient as samples x positions x width, for a vector."""
-        return grad.reshape(self.samples, -1, self.shape[-1])
 
     def weighed(self, grad: Tensor) -> Tensor:
         """Return the constant times the gradient, summed per sample: R_b = b * dF/db."""
@@ -102,11 +108,6 @@ class Constant:
         return not isinstance(self.constant, Tensor) or self.constant.dim() <= 1
 
 
-def _summed(rows: Tensor) -> Tensor:
-    """Sum over the positions. Half types are accumulated in float32 without a float32 copy of the gradient."""
-    return rows.sum(-2, dtype=None if rows.dtype in (torch.float32, torch.float64) else torch.float32)
-
-
 class Constants:
     """All constants that enter a forward pass, each with the autograd node where it enters.
 
@@ -116,13 +117,14 @@ class Constants:
         The batch size.
     batch_dim
         The axis of the model's inputs that holds the samples.
-    owned
-        The ids of parameters that are attributed to the module that owns them, not to the one that uses them.
+    modules
+        Modules by name. Their parameters are attributed to the module that owns them, not to the one that uses them.
     """
 
-    def __init__(self, samples: int, batch_dim: int, owned: Container[int] = ()) -> None:
+    def __init__(self, samples: int, batch_dim: int, modules: Modules | None = None) -> None:
         self.samples, self.batch_dim = samples, batch_dim
-        self._owned = owned
+        self._modules = Modules() if modules is None else modules
+        self._owned = self._modules.owners
         self.samples_moved = batch_dim != 0
         self.rows_shuffled = False
         self.in_doubt = samples > 1 and batch_dim != 0  # whether the axis of the samples has to be verified
@@ -130,6 +132,8 @@ class Constants:
         self.nodes: list[Any] = []  # the autograd node of each entry; an entry itself must not hold it: its hook does
         self._captured: list[int] = []  # the indices of the entries whose gradients the backward pass returns
         self._free = CAPTURED_BYTES
+        self.leaves: list[Tensor] = []
+        """Constants that are leaves of the graph, see `leaf`."""
 
     @property
     def follows_rows(self) -> bool:
@@ -146,6 +150,7 @@ class Constants:
         where: Tensor | None,
         joined: bool,
         of_layer: bool = False,
+        leaf: Tensor | None = None,
     ) -> None:
         """Record that `out` contains `constant * factor`.
 
@@ -161,6 +166,8 @@ class Constants:
             Whether the constant is a part of `out`, as by `torch.cat`, rather than added to it.
         of_layer
             Whether it is the bias of a linear layer.
+        leaf
+            What `leaf` returned for the constant, if `out` was computed from that.
         constant, factor
             The constant is their product.
         """
@@ -172,8 +179,16 @@ class Constants:
             constant = constant.to(out.dtype) * factor
         elif factor != 1:
             constant = constant * factor
-        axis, module = self.sample_axis(out), None if id(parameter) in self._owned else calling_module(READING)
-        base = _base(out)
+        module = None if id(parameter) in self._owned else calling_module(READING)
+        if leaf is not None:
+            entry = Constant(constant, parameter, module, joined, where, None, 1, leaf.shape, 0, leaf=leaf)
+            entry.of_layer = of_layer
+            self._captured.append(len(self.entries))
+            self.entries.append(entry)
+            self.nodes.append(out.grad_fn)
+            self.leaves.append(leaf)
+            return
+        axis, base = self.sample_axis(out), _base(out)
         entry = Constant(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
         entry.of_layer = of_layer
         node: Any = base.grad_fn
@@ -181,14 +196,25 @@ class Constants:
             self._free -= out.nbytes
             self._captured.append(len(self.entries))
         else:
-            node.register_prehook(entry.collect)  # twice as fast as a hook on the tensor
+            node.register_prehook(entry.hook)  # twice as fast as a hook on the tensor
         self.entries.append(entry)
         self.nodes.append(node)
 
+    def leaf(self, constant: Tensor) -> Tensor | None:
+        """Return a leaf of the graph to compute with instead of a constant; None where there should be none.
+
+        Autograd sums the gradient of a leaf over all positions, and so over all samples: it is for a single sample.
+        """
+        # In half precision, autograd rounds the sum to it.
+        if self.samples > 1 or constant.dtype not in (torch.float32, torch.float64):
+            return None
+        return constant.detach().requires_grad_()
+
     @property
-    def edges(self) -> list[GradientEdge]:
-        """The edges of the graph whose gradients `weigh` needs: the backward pass is to return them, too."""
-        return [GradientEdge(self.nodes[i], self.entries[i].number) for i in self._captured_entries()]
+    def edges(self) -> list[Tensor | GradientEdge]:
+        """The leaves and edges of the graph whose gradients `weigh` needs: the backward pass is to return them, too."""
+        found = ((self.entries[i], self.nodes[i]) for i in self._captured_entries())
+        return [GradientEdge(node, entry.number) if entry.leaf is None else entry.leaf for entry, node in found]
 
     def _captured_entries(self) -> list[int]:
         return [i for i in self._captured if not self.entries[i].cancelled]
@@ -224,37 +250,29 @@ class Constants:
             entry.relevance = entry.sums = None
 
     def weigh(self, grads: Sequence[Tensor | None]) -> None:
-        """Compute the relevance of all constants from the gradients of `edges`, and from those that hooks summed.
+        """Compute the relevance of all constants from the gradients of `edges`, and from those that hooks collected.
 
         Vectors of the same shape are stacked: a few kernel launches for the whole model.
         """
-        collected = [(self.entries[i], grad) for i, grad in zip(self._captured_entries(), grads, strict=True)]
-        collected += [(entry, entry.sums) for entry in self.entries if entry.sums is not None]
-        vectors: dict[object, list[tuple[Constant, Tensor]]] = {}
-        for entry, grad in collected:
-            entry.sums = None
-            if grad is None or entry.cancelled:
-                continue
-            if entry.is_vector:
-                rows = entry.rows(grad)
-                vectors.setdefault((rows.shape, rows.dtype, rows.device), []).append((entry, rows))
-            else:
-                entry.add(entry.weighed(grad))
-        for alike in vectors.values():
-            sums = _summed(torch.stack([rows for _, rows in alike]))
-            constants = torch.stack([cast(Tensor, entry.constant) for entry, _ in alike]).to(sums)
-            for (entry, _), share in zip(alike, torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1), strict=True):
+        for i, grad in zip(self._captured_entries(), grads, strict=True):
+            self.entries[i].collect(grad)
+        by_shape: dict[object, list[Constant]] = {}
+        for entry in self.entries:
+            if entry.sums is not None:
+                by_shape.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)
+        for entries in by_shape.values():
+            sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
+            constants = torch.stack([cast(Tensor, entry.constant).reshape(-1) for entry in entries]).to(sums)
+            shares = torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1).unbind()
+            for entry, share in zip(entries, shares, strict=True):
+                entry.sums = None
                 entry.add(share)
 
-    def close(
-        self, modules: Mapping[str, nn.Module], output: Tensor, inputs: Tensor, scale: float
-    ) -> tuple[Ledger[Tensor], dict[str, Tensor]]:
+    def close(self, output: Tensor, inputs: Tensor, scale: float) -> tuple[Ledger[Tensor], dict[str, Tensor]]:
         """Return the ledger for the relevance that `weigh` computed, which is then discarded.
 
         Parameters
         ----------
-        modules
-            The model's modules by name.
         output, inputs
             The explained output and the relevance of the inputs, one number per sample.
         scale
@@ -265,10 +283,9 @@ class Constants:
         tuple
             The ledger, and the relevance of the constants of each module, by its name.
         """
-        names = {id(module): name for name, module in modules.items()}
-        owners = owners_of(modules)
+        names = self._modules.names
         reached = [
-            (entry, *owners.get(id(entry.parameter), (names.get(id(entry.module), ""), "")))
+            (entry, *self._owned.get(id(entry.parameter), (names.get(entry.module, ""), "")))
             for entry in self.entries
             if entry.relevance is not None
         ]
@@ -294,16 +311,6 @@ def powers_of_two(samples: int, like: Tensor) -> Tensor:
     """Return a power of two for each sample, a scaling without rounding; adjacent samples have different ones."""
     numbers = torch.arange(samples, device=like.device)
     return torch.exp2(-((numbers + numbers // 4) % 4).to(like))
-
-
-def owners_of(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:
-    """Map the id of each parameter to the name of the module that owns it, and the parameter's name in that module."""
-    return {
-        id(parameter): (name, own)
-        for name, module in reversed(list(modules.items()))  # for tied parameters the first owner wins
-        for own, parameter in module._parameters.items()
-        if parameter is not None
-    }
 
 
 def _grouped(owners: Sequence[str], rows: Sequence[Tensor]) -> dict[str, list[Tensor]]:

@@ -177,7 +177,9 @@ class Propagation(TorchFunctionMode):
         finally:
             TorchFunctionMode.__exit__(self, None, None, None)  # type: ignore[no-untyped-call]
 
-    def gradient(self, output: Tensor, inputs: Sequence[Tensor | GradientEdge], *, keep: bool = False) -> tuple[Tensor | None, ...]:
+    def gradient(
+        self, output: Tensor, inputs: Sequence[Tensor | GradientEdge], *, keep: bool = False
+    ) -> tuple[Tensor | None, ...]:
         """Return the gradients of a scalar. Checkpoints that recompute in the backward pass do so under the same rules.
 
         `torch.autograd.grad` is itself dispatched to the context, which is popped meanwhile: so the autograd engine is
@@ -217,6 +219,7 @@ class Propagation(TorchFunctionMode):
         where: Tensor | None = None,
         joined: bool = False,
         of_layer: bool = False,
+        leaf: Tensor | None = None,
     ) -> None:
         """Record in the ledger that `out` contains `constant * factor` as a summand.
 
@@ -230,12 +233,25 @@ class Propagation(TorchFunctionMode):
             Whether the constant was concatenated or assigned, rather than added.
         of_layer
             Whether it is the bias of a linear layer.
+        leaf
+            What `constant_leaf` returned for the constant, if `out` was computed from that.
         """
         if self.has_detached and live(out) and (name := detached_by(constant) or detached_by(of)):
             self.detached_sums[out.grad_fn] = name
         if self.constants is not None and constant is not None and live(out) and not self.coverage.is_paused:
             parameter = self.parameter_of(constant if of is None else of)
-            self.constants.add(out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer)
+            self.constants.add(
+                out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer, leaf=leaf
+            )
+
+    def constant_leaf(self, constant: Tensor | None) -> Tensor | None:
+        """Return a leaf of the graph to compute with instead of a constant; None if the constant itself is to be used.
+
+        Its gradient gives the relevance of the constant. It is for a constant of a call that has live arguments, too.
+        """
+        if constant is None or self.constants is None or self.coverage.is_paused:
+            return None
+        return self.constants.leaf(constant)
 
     def frozen(self, x: Any) -> Any:
         """Return a live tensor detached; anything else unchanged."""

@@ -52,7 +52,7 @@ def forward(
     wanted = [target.tolist() if isinstance(target, Tensor) else target for target in targets]
     opened, before = call.replaced(sources.open_inputs()), generator_states()
     try:
-        with explicit_biases(model.modules()), sources.watching(), context:
+        with explicit_biases(sources.modules), sources.watching(), context:
             output = opened.run(model)
     except Exception as error:
         if refusal := compiled.refusal(model, error):

@@ -18,6 +18,7 @@ from ..errors import NotApplicable
 from . import autograd_graph as graph
 from .autograd_graph import Edge, live_edges, name_of
 from .graph_factors import are_shared, one_source, reaches
+from .module_tree import Modules
 from .operations.patterns import ATTENTION, NORM, SHARE, is_watched, kind_of_factor, kind_of_quotient, refusal_of
 from .quantized import is_packed_product, packed_biases
 
@@ -62,7 +63,7 @@ def check(
             for node in alike:
                 if checker.check(node):
                     break  # the result holds for all nodes of this kind
-        _refuse_parameters(model, nodes)
+        _refuse_parameters(model, graph.leaves_of(nodes))
     except Refused as error:
         if context.calls is None:
             raise
@@ -312,11 +313,10 @@ def _refuse_detached_sums(nodes: Sequence[Any], context: Propagation) -> None:
             )
 
 
-def _refuse_parameters(model: nn.Module, nodes: Sequence[Any]) -> None:
-    known = set(map(id, packed_biases(model.modules()).values()))
-    for node in nodes:
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in known:
+def _refuse_parameters(model: nn.Module, leaves: Sequence[Tensor]) -> None:
+    for leaf in leaves:
+        is_parameter = isinstance(leaf, nn.Parameter)
+        if is_parameter and not any(leaf is bias for bias in packed_biases(Modules.of(model)).values()):
             names = (name for name, parameter in model.named_parameters() if parameter is leaf)
             raise NotApplicable(
                 f"Parameter {next(names, 'of another module')!r} was used outside the context, so it was not treated "

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 from torch import Tensor, nn
 
 from ..errors import NotApplicable
 
 
-def refuse_unknown_leaves(nodes: Sequence[Any], known: Collection[Tensor], modules: Mapping[str, nn.Module]) -> None:
+def refuse_unknown_leaves(
+    leaves: Iterable[Tensor], known: Collection[Tensor], modules: Mapping[str, nn.Module]
+) -> None:
     """Raise if some relevance would be attributed to a tensor that is neither explained nor a parameter.
 
     Parameters are constants under the rules. A weight that requires a gradient and is not an `nn.Parameter` would be
     taken for an input, and get a share of the relevance.
     """
     explained = {id(x) for x in known}
-    for node in nodes:
-        if type(node).__name__ != "AccumulateGrad":
-            continue
-        leaf = node.variable
+    for leaf in leaves:
         if id(leaf) in explained or isinstance(leaf, nn.Parameter):
             continue
         raise NotApplicable(

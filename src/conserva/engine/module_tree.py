@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -12,36 +12,77 @@ from ..errors import NotApplicable
 _QUANTISED = "torch.ao.nn.quantized"
 
 
-def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Return `dict(model.named_modules())`, computed several times faster than by torch."""
-    names: dict[nn.Module, str] = {}
+class Modules(dict[str, nn.Module]):
+    """A model's modules by name, as of `named_modules()`, and what follows from them, each computed once."""
 
-    def add(module: nn.Module, name: str) -> None:
-        if module not in names:
+    @classmethod
+    def of(cls, model: nn.Module) -> Modules:
+        """Return the modules of a model. It takes a fraction of the time of `dict(model.named_modules())`."""
+        names: dict[nn.Module, str] = {}
+
+        def add(module: nn.Module, name: str) -> None:
             names[module] = name
-            for child_name, child in module._modules.items():
-                if child is not None:
-                    add(child, f"{name}.{child_name}" if name else child_name)
+            if module._modules:
+                prefix = f"{name}." if name else ""
+                for child_name, child in module._modules.items():
+                    if child is not None and child not in names:
+                        add(child, prefix + child_name)
 
-    add(model, "")
-    return {name: module for module, name in names.items()}
+        add(model, "")
+        return cls({name: module for module, name in names.items()})
+
+    @cached_property
+    def names(self) -> dict[nn.Module | None, str]:
+        """Module -> name; None -> "", for calls outside of all modules."""
+        return {None: "", **{module: name for name, module in self.items()}}
+
+    @cached_property
+    def types(self) -> set[type[nn.Module]]:
+        """The types of the modules."""
+        return set(map(type, self.values()))
+
+    def of_types(self, kinds: tuple[type, ...]) -> list[nn.Module]:
+        """Return the modules that are instances of some classes."""
+        matching = {kind for kind in self.types if issubclass(kind, kinds)}
+        return [module for module in self.values() if type(module) in matching] if matching else []
+
+    @cached_property
+    def owners(self) -> dict[int, tuple[str, str]]:
+        """The id of each parameter -> the name of the module that owns it, and the parameter's name in that module."""
+        return {
+            id(parameter): (name, own)
+            for name, module in reversed(self.items())  # for tied parameters the first owner wins
+            if module._parameters
+            for own, parameter in module._parameters.items()
+            if parameter is not None
+        }
+
+    @cached_property
+    def dtypes(self) -> set[torch.dtype]:
+        """The dtypes of the parameters."""
+        return {
+            parameter.dtype
+            for module in self.values()
+            if module._parameters
+            for parameter in module._parameters.values()
+            if parameter is not None
+        }
 
 
-def refuse_opaque_modules(modules: Mapping[str, nn.Module]) -> None:
+def refuse_opaque_modules(modules: Modules) -> None:
     """Raise if a module is scripted, compiled or quantised: the rules cannot intercept its torch calls."""
+    opaque = {kind for kind in modules.types if _is_scripted(kind) or _is_quantised(kind)}
     for name, module in modules.items():
-        scripted = isinstance(module, torch.jit.ScriptModule)
-        quantised = type(module).__module__.startswith(_QUANTISED)
-        compiled = "_orig_mod" in module._modules or module._compiled_call_impl is not None
-        if not (scripted or quantised or compiled):
+        compiled = module._compiled_call_impl is not None or "_orig_mod" in module._modules
+        if not compiled and type(module) not in opaque:
             continue
         where = f"module {name!r}" if name else "the model"
-        if quantised:
+        if _is_quantised(type(module)):
             raise NotApplicable(
                 f"{where} is quantised to integers ({type(module).__name__}) and has no gradients: explain the model "
                 "before quantisation."
             )
-        if scripted:
+        if _is_scripted(type(module)):
             raise NotApplicable(
                 f"{where} is scripted ({type(module).__name__}), so rules cannot be applied inside it: load it as "
                 "plain PyTorch."
@@ -49,3 +90,11 @@ def refuse_opaque_modules(modules: Mapping[str, nn.Module]) -> None:
         raise NotApplicable(
             f"{where} is compiled, so rules cannot be applied inside it: explain the model before torch.compile."
         )
+
+
+def _is_scripted(kind: type) -> bool:
+    return issubclass(kind, torch.jit.ScriptModule)
+
+
+def _is_quantised(kind: type) -> bool:
+    return kind.__module__.startswith(_QUANTISED)

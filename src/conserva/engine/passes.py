@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..errors import Error, NotApplicable
 from . import checks, graph_check
-from .autograd_graph import is_linear, nodes_behind
-from .constants import Constants, Unbatchable, joined_ledgers, owners_of, powers_of_two
+from .autograd_graph import is_linear, leaves_of, nodes_behind
+from .constants import Constants, Unbatchable, joined_ledgers, powers_of_two
 from .context import Propagation
 from .coverage import CoverageEntry
 from .forward import advice, forward
@@ -22,6 +22,7 @@ from .inputs import Inputs, parameters_of
 from .ledger import Ledger
 from .logits_to_keep import keep_explained_logits
 from .memory import WHOLE, Keeper, Plan, leanest
+from .module_tree import Modules
 from .operations.gated import is_bypassed
 from .operations.tensors import in_float32
 from .rules import RuleSet
@@ -112,7 +113,7 @@ class Pass:
     """How to explain. Called with inputs and targets, it runs one forward pass, and a backward pass for each target."""
 
     model: nn.Module
-    modules: Mapping[str, nn.Module]
+    modules: Modules
     rules: RuleSet
     sites: Sequence[str]
     """Where relevance is requested: "inputs", "embeddings", names and patterns of modules."""
@@ -134,7 +135,7 @@ class Pass:
         features, samples = call.features(), call.samples()
         inside = [site for site in self.sites if site not in (INPUTS, EMBEDDINGS)]
         sources = Sources(self.modules, features, len(inside) < len(self.sites), inside, call.candidates())
-        constants = Constants(samples, call.batch_dim, owners_of(self.modules)) if self.keep_ledger else None
+        constants = Constants(samples, call.batch_dim, self.modules) if self.keep_ledger else None
         kind = Propagation if constants is None or samples == 1 else Batched
         context = kind(self.rules, constants, sources)
         context.is_lean = self.plan is not None
@@ -146,7 +147,7 @@ class Pass:
 
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = self._checked(call, targets, numbers, context)
-        refuse_unknown_leaves(nodes, sources.leaves.values(), self.modules)
+        self._refuse_unknown_leaves(nodes, context)
         if constants is not None and not self.rules.attention.freezes:
             graph_check.cancel_inside_softmax(nodes, context, constants)
         embeddings = _embeddings(output) if EMBEDDINGS in self.sites else {}
@@ -169,7 +170,7 @@ class Pass:
         try:
             return graph_check.check(self.model, numbers, context, self.trusted)
         except graph_check.Refused:
-            refuse_unknown_leaves(nodes_behind(numbers), cast(Sources, context.sources).leaves.values(), self.modules)
+            self._refuse_unknown_leaves(nodes_behind(numbers), context)
             inside = [site for site in self.sites if site not in (INPUTS, EMBEDDINGS)]
             sources = Sources(self.modules, call.features(), len(inside) < len(self.sites), inside, call.candidates())
             recording = Propagation(self.rules, Constants(call.samples(), call.batch_dim), sources)
@@ -177,6 +178,11 @@ class Pass:
             _, again = forward(self.model, call, sources, recording, targets)
             graph_check.check(self.model, again, recording, self.trusted)
             raise
+
+    def _refuse_unknown_leaves(self, nodes: Sequence[Any], context: Propagation) -> None:
+        of_constants = [] if context.constants is None else context.constants.leaves
+        known = [*cast(Sources, context.sources).leaves.values(), *of_constants]
+        refuse_unknown_leaves(leaves_of(nodes), known, self.modules)
 
     def _split(
         self,
@@ -217,7 +223,7 @@ class Pass:
         if context.constants is not None:
             carried = torch.stack([_by_sample(values[name], context.constants) for name in cut]).sum(0)
             context.constants.weigh(at_constants)
-            ledger, modules = context.constants.close(self.modules, output, carried.to(output), scale)
+            ledger, modules = context.constants.close(output, carried.to(output), scale)
             if check:
                 self._check_samples(context, number, cut, [ledger.inputs, *modules.values()], scale, keep)
         coverage, inputs = context.coverage.entries(self.modules), sources.inputs
@@ -234,7 +240,7 @@ class Pass:
         if ledger is None or not self.rules.closes or number.dtype not in (torch.float32, torch.float64):
             return None
         halves = (torch.float16, torch.bfloat16)
-        if any(x.dtype in halves for x in self.model.parameters()) or torch.is_autocast_enabled(number.device.type):
+        if not self.modules.dtypes.isdisjoint(halves) or torch.is_autocast_enabled(number.device.type):
             return None
         if not all(map(is_linear, context.target_nodes)):
             return None
@@ -269,7 +275,7 @@ class Pass:
             if grad is not None
         ]
         carried = torch.stack(shares).sum(0).to(once) / scale
-        _, modules = constants.close(self.modules, once[0], carried, scale)
+        _, modules = constants.close(once[0], carried, scale)
         twice = torch.stack([carried, *modules.values()])
         difference = (twice - once * factors).abs().amax(1)
         if bool((difference > TOLERANCE * (once * factors).abs().amax(1)).any()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import NotApplicable
 from .hooks import hooked
+from .module_tree import Modules
 
 PRODUCTS = {"bitsandbytes.": ("MatMul4Bit", "MatMul8bitLt", "MatMul8bitFp")}
 """Package prefix -> the names of its autograd functions that are products with packed weights."""
@@ -27,16 +28,16 @@ def is_packed_product(function: type) -> bool:
     return any(function.__module__.startswith(home) and function.__name__ in names for home, names in PRODUCTS.items())
 
 
-def packed_biases(modules: Iterable[nn.Module]) -> dict[nn.Module, Tensor]:
+def packed_biases(modules: Modules) -> dict[nn.Module, Any]:
     """Return the layers with packed weights that have a bias, and their biases."""
     if not any(home.rstrip(".") in sys.modules for home in PRODUCTS):
         return {}  # without a loop over all modules
-    layers = (module for module in modules if isinstance(module, nn.Linear) and _is_packed(module))
+    layers = (module for module in modules.of_types((nn.Linear,)) if _is_packed(module))
     return {layer: layer.bias for layer in layers if layer.bias is not None}
 
 
 @contextlib.contextmanager
-def explicit_biases(modules: Iterable[nn.Module]) -> Iterator[None]:
+def explicit_biases(modules: Modules) -> Iterator[None]:
     """Add the biases of layers with packed weights by a torch call that the rules intercept."""
 
     def add_explicitly(layer: nn.Module, _: Any, output: Tensor) -> Tensor:

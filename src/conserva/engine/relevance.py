@@ -142,7 +142,7 @@ def explained(
     """Implement `relevance`. If `replay` is given, it runs the computation."""
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r} is not a torch.nn.Module.")
-    modules = module_tree.modules_of(model)
+    modules = module_tree.Modules.of(model)
     module_tree.refuse_opaque_modules(modules)
     rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
     wanted = [plain(each) for each in ([target] if targets is None else targets)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from ..errors import Error
 from .hooks import hooked
+from .module_tree import Modules
 from .operations.elementwise import drop_trail
 from .token_ids import Ids, Inputs
 
@@ -29,7 +31,7 @@ class Sources:
 
     def __init__(
         self,
-        modules: Mapping[str, nn.Module],
+        modules: Modules,
         features: Mapping[str, Tensor],
         inputs: bool,
         sites: Sequence[str],
@@ -54,10 +56,10 @@ class Sources:
         self.module_outputs: dict[str, Tensor] = {}
         self._features = features if inputs else {}
         self._candidates = (candidates or {}) if inputs else {}
-        self._tables = word_tables(modules) if inputs else {}
         self._modules = _matching(modules, sites)
         self._named = set(sites)
-        self._all, self._storages = modules, None  # type: Mapping[str, nn.Module], set[int] | None
+        self.modules = modules
+        self._storages: set[int] | None = None
         given = {**self._candidates, **self._features}
         self._ids = Inputs({name: x for name, x in given.items() if not x.is_floating_point()})
         self._lookups: dict[str, _Lookup] = {}
@@ -81,7 +83,7 @@ class Sources:
         """Return whether a tensor is a parameter or a buffer of the model, or a view of one."""
         if self._storages is None:
             tensors = [
-                x for module in self._all.values() for x in (*module._parameters.values(), *module._buffers.values())
+                x for module in self.modules.values() for x in (*module._parameters.values(), *module._buffers.values())
             ]
             self._storages = {x.untyped_storage().data_ptr() for x in tensors if x is not None}
         return table.untyped_storage().data_ptr() in self._storages
@@ -89,9 +91,19 @@ class Sources:
     def explains(self, ids: Ids, table: Tensor | None = None) -> list[str]:
         """Return the names of the explained inputs that ids come from; candidates only if `table` embeds tokens."""
         names = ids.conserva_origin.names
-        # Hugging Face models report their token embeddings; other tables are for boxes, languages and the like.
-        fits = table is not None and (not self._tables or table.data_ptr() in self._tables)
-        return [name for name in self._ids.given if name in names and (name in self._features or fits)]
+        explained = [name for name in self._ids.given if name in names]
+        return [name for name in explained if name in self._features or self._embeds_tokens(table)]
+
+    def _embeds_tokens(self, table: Tensor | None) -> bool:
+        """Return whether a table embeds tokens.
+
+        Hugging Face models report theirs; their other tables are for boxes, languages and the like.
+        """
+        return table is not None and (not self._tables or table.data_ptr() in self._tables)
+
+    @functools.cached_property
+    def _tables(self) -> dict[int, int]:
+        return word_tables(self.modules)
 
     def looked_up(
         self,
@@ -229,13 +241,11 @@ class _Lookup:
         return rows.new_zeros(count + 1, rows.shape[1]).index_add(0, index, rows)[:count].view(*self.shape, -1)
 
 
-def word_tables(modules: Mapping[str, nn.Module]) -> dict[int, int]:
+def word_tables(modules: Modules) -> dict[int, int]:
     """Return the token embedding tables of a Hugging Face model: data pointer -> number of rows."""
-    tables, kinds = {}, {type(module) for module in modules.values()}
-    models = tuple(kind for kind in kinds if hasattr(kind, "get_input_embeddings"))
-    for module in modules.values():
-        if not isinstance(module, models):
-            continue
+    tables = {}
+    models = tuple(kind for kind in modules.types if hasattr(kind, "get_input_embeddings"))
+    for module in modules.of_types(models):
         with contextlib.suppress(NotImplementedError, AttributeError):
             weight = getattr(module.get_input_embeddings(), "weight", None)  # type: ignore[operator]
             if isinstance(weight, Tensor):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from .interrupts import DeferredSignals
-from .module_tree import modules_of
+from .module_tree import Modules
 from .operations.tensor_attributes import attributes_removed
 
 _CAPTURING = "transformers.utils.output_capturing"
@@ -27,7 +27,7 @@ _MARK = "_output_capturing_hooks_installed"
 
 
 @contextlib.contextmanager
-def untouched(model: nn.Module, modules: Mapping[str, nn.Module] | None = None) -> Iterator[None]:
+def untouched(model: nn.Module, modules: Modules | None = None) -> Iterator[None]:
     """Remove all hooks and attributes that were set inside the block from a model and its tensors; defer signals.
 
     Parameters
@@ -56,7 +56,7 @@ _here = threading.local()
 
 
 @contextlib.contextmanager
-def _without_capturing_hooks(model: nn.Module, modules: Mapping[str, nn.Module] | None) -> Iterator[None]:
+def _without_capturing_hooks(model: nn.Module, modules: Modules | None) -> Iterator[None]:
     capturing, outer = sys.modules.get(_CAPTURING), getattr(_here, "model", None)
     if capturing is None or model is outer:
         yield
@@ -65,7 +65,7 @@ def _without_capturing_hooks(model: nn.Module, modules: Mapping[str, nn.Module] 
         _lock,
         capturing._hook_installation_lock,
     ):  # another thread may be between installing hooks and setting the mark
-        models = _models(modules_of(model) if modules is None else modules)
+        models = _models(Modules.of(model) if modules is None else modules)
         mine = [each for each in models if each in _in_use or _MARK not in each.__dict__]
         for each in mine:
             _in_use.setdefault(each, _Use(RemovableHandle.next_id)).times += 1
@@ -78,10 +78,10 @@ def _without_capturing_hooks(model: nn.Module, modules: Mapping[str, nn.Module] 
             _leave(mine, capturing)
 
 
-def _models(modules: Mapping[str, nn.Module]) -> list[nn.Module]:
+def _models(modules: Modules) -> list[nn.Module]:
     """Return the modules that are a `PreTrainedModel` of transformers."""
     kind: Any = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", ())
-    return [module for module in modules.values() if isinstance(module, kind)]
+    return modules.of_types((kind,)) if isinstance(kind, type) else []
 
 
 def _leave(mine: Sequence[nn.Module], capturing: Any) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..engine.hooks import hooked
 from ..engine.inputs import Inputs
-from ..engine.module_tree import modules_of
+from ..engine.module_tree import Modules
 from ..engine.untouched import untouched
 
 
@@ -41,7 +41,7 @@ def stacks_of(model: nn.Module, inputs: Mapping[str, Tensor]) -> list[Stack]:
     A stack is a ModuleList or Sequential whose children are of one class, have submodules, and return hidden states of
     1 x positions x width with the same number of positions. Stacks inside a layer of another stack are left out.
     """
-    names = {id(module): name for name, module in modules_of(model).items()}
+    names = {id(module): name for name, module in Modules.of(model).items()}
     owners = {
         names[id(layer)]: (name, layer)
         for name, layers in ((names[id(module)], module) for module in model.modules() if _are_layers(module))

@@ -25,26 +25,28 @@ class FrozenLayerNorm(PlainFunction):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: list[int], weight: Any, bias: Any, eps: float) -> Tensor:
         value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
-        ctx.save_for_backward(scale, weight)
+        ctx.save_for_backward(scale, weight, bias)
         ctx.shape = shape
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scale, weight = ctx.saved_tensors
+        scale, weight, offset = ctx.saved_tensors
         # scale * (g - mean g): the mean is live, detaching it would break conservation (Ali et al. 2022, section 4.2).
         with torch._C.DisableTorchFunction():  # the context is active for checkpoints, and must not intercept this
+            has_leaf = ctx.needs_input_grad[3]
             if kernels_available(scale.device):
                 from ..kernels.norm_gradient import fits, norm_gradient
 
                 if fits(grads[0], scale, weight):
-                    return norm_gradient(grads[0], scale, weight), None, None, None, None
+                    of_leaf = grads[0].reshape(-1, *ctx.shape).sum(0) if has_leaf else None
+                    return norm_gradient(grads[0], scale, weight), None, None, of_leaf, None
             # Torch's own backward has a third term, y mean(g y), which differentiates the scale: it vanishes if zeros
             # are passed for the normalised values y.
             zeros = torch.zeros_like(grads[0], memory_format=torch.contiguous_format)
-            none, wanted = torch.zeros_like(scale), (True, False, False)
-            grad, _, _ = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, None, wanted)
-        return grad, None, None, None, None
+            none, wanted = torch.zeros_like(scale), (True, False, has_leaf)
+            grad, _, of_leaf = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, offset, wanted)
+        return grad, None, None, of_leaf, None
 
 
 _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
@@ -128,6 +130,7 @@ def layer_norm(
     """Read `layer_norm`."""
     if not live(input):
         return function(input, normalized_shape, weight, bias, eps)
+    leaf = None
     if context.rule_for("norm", function).differentiates:
         out = function(input, normalized_shape, weight, bias, eps)
     else:
@@ -137,13 +140,14 @@ def layer_norm(
         ):  # CUDA's autocast computes norms in float32, the CPU's does not
             given = tuple(x.float() if isinstance(x, Tensor) else x for x in given)
         x, scale, offset = given
-        out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset, eps)
+        leaf = context.constant_leaf(offset)
+        out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset if leaf is None else leaf, eps)
         if context.frozen_factors is not None:
             axes = tuple(range(-len(normalized_shape), 0))
             value = context.frozen_factors.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale, offset)
             out = with_value(out, value)
     if bias is not None:
-        context.record_constant(out, bias)
+        context.record_constant(out, bias, leaf=leaf)
     return out
 
 

@@ -85,7 +85,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         arguments = {name: value.detach() if isinstance(value, Tensor) else value for name, value in kwargs.items()}
         return_type, mode = self.model_config.return_type.value, self.model_config.mode.value
         call = Call((x, edge_index), arguments, (_NODES, "edge_index"), 0, return_type=return_type)
-        modules = dict(model.named_modules())
+        modules = module_tree.Modules.of(model)
         module_tree.refuse_opaque_modules(modules)
         _refuse_kernels(modules, self.rules)
         explain = Pass(model, modules, self.rules, [self.at], True, self.trusted)
