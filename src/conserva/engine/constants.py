@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -87,11 +88,10 @@ class Constant:
         """Return the constant times the gradient, summed per sample: R_b = b * dF/db."""
         if isinstance(self.axis, Unbatchable):
             raise self.axis
-        grad = in_float32(grad.reshape(self.shape))
-        weighed = grad * self.constant
         # An attention mask's -inf times a gradient of 0 must be 0, not nan.
-        keep = grad != 0 if self.where is None else (grad != 0) & self.where
-        weighed = torch.where(keep, weighed, torch.zeros_like(weighed))
+        weighed = (in_float32(grad.reshape(self.shape)) * self.constant).nan_to_num_(0.0, math.inf, -math.inf)
+        if self.where is not None:
+            weighed = torch.where(self.where, weighed, 0.0)
         if self.axis:
             weighed = weighed.movedim(self.axis, 0)
         return weighed.reshape(self.samples, -1).sum(1)

@@ -74,7 +74,9 @@ class Propagation(TorchFunctionMode):
         self._removes_attributes = outer is None
         self.is_lean = True  # fused attention saves the mask itself, which a model may change in place
         self._constants: dict[int, tuple[Parameter, Tensor]] = {}
-        self._tracks_parameters = constants is not None or not rules.linear.differentiates
+        """The id of a parameter -> the parameter, and the constant that is used in its place."""
+        self._parameters: dict[int, Parameter] = {}
+        """The id of such a constant -> the parameter."""
         self._readers: dict[Any, Reader] = {}
         self._outer: list[Propagation | None] = []
         self._shadowed = False
@@ -278,21 +280,23 @@ class Propagation(TorchFunctionMode):
         return Ratio.apply(source, [value], limits, not self.rules.attention.freezes)  # type: ignore[no-any-return]
 
     def constant(self, x: Any) -> Any:
-        """Return a parameter detached, with a reference to the parameter; anything else unchanged."""
+        """Return the constant that is used in place of a parameter; anything else unchanged."""
         if type(x) is not Parameter or not x.requires_grad:
             return x
         known = self._constants.get(id(x))
         if known is not None:
             return known[1]
         constant = x.detach()
-        if self._tracks_parameters:
-            self.attributes.set(constant, "conserva_parameter", x)
         self._constants[id(x)] = (x, constant)
+        self._parameters[id(constant)] = x
         return constant
 
     def parameter_of(self, x: Any) -> Parameter | None:
         """Return the parameter that a constant is, or is a view, copy or cast of; None for other values."""
-        return x if type(x) is Parameter else getattr(x, "conserva_parameter", None)
+        if type(x) is Parameter:
+            return x
+        known = self._parameters.get(id(x))
+        return getattr(x, "conserva_parameter", None) if known is None else known
 
     def name_as(self, x: Any, origin: Any) -> None:
         """Record that the constant `x` was computed from the parameter of `origin`, if that has one."""

@@ -101,10 +101,10 @@ def _affine_by_hand(read: Reader, at: int, channels_first: bool) -> Reader:
     def read_separately(
         context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        if not any(map(live, (*args, *kwargs.values()))):
+            return read(context, function, input, *args, **kwargs)
         given = dict(zip(("weight", "bias"), args[at : at + 2], strict=False)) | kwargs
         weight, bias = given.get("weight"), given.get("bias")
-        if not (live(weight) or live(bias)):
-            return read(context, function, input, *args, **kwargs)
         plain = [None if at <= i < at + 2 else arg for i, arg in enumerate(args)]
         out = read(context, function, input, *plain, **{**kwargs, **dict.fromkeys({"weight", "bias"} & set(kwargs))})
         shape = (-1, *[1] * (input.dim() - 2)) if channels_first else None
