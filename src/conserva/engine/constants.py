@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .coverage import READING, calling_module
 from .ledger import ENTRIES, Ledger
@@ -19,6 +19,9 @@ from .operations.tensors import in_float32
 CAPTURED_BYTES = 2**27
 """Up to this many bytes of gradients at constants are kept until the end of the backward pass, where a few kernels
 weigh them all. The gradients of further constants are weighed by hooks, one by one, as soon as they are complete."""
+
+
+_SUMMED_BY_AUTOGRAD = (torch.float32, torch.float64)
 
 
 class Unbatchable(Exception):  # noqa: N818 - not an error: the caller continues with one sample at a time
@@ -129,11 +132,12 @@ class Constants:
         self.rows_shuffled = False
         self.in_doubt = samples > 1 and batch_dim != 0  # whether the axis of the samples has to be verified
         self.entries: list[Constant] = []
-        self.nodes: list[Any] = []  # the autograd node of each entry; an entry itself must not hold it: its hook does
+        self.nodes: list[Any] = []
+        """The autograd node of each entry, None for leaves. An entry itself must not hold it, because its hook does."""
         self._captured: list[int] = []  # the indices of the entries whose gradients the backward pass returns
         self._free = CAPTURED_BYTES
         self.leaves: list[Tensor] = []
-        """Constants that are leaves of the graph, see `leaf`."""
+        """Constants that are leaves of the graph, see `add_leaf`."""
 
     @property
     def follows_rows(self) -> bool:
@@ -150,7 +154,6 @@ class Constants:
         where: Tensor | None,
         joined: bool,
         of_layer: bool = False,
-        leaf: Tensor | None = None,
     ) -> None:
         """Record that `out` contains `constant * factor`.
 
@@ -166,8 +169,6 @@ class Constants:
             Whether the constant is a part of `out`, as by `torch.cat`, rather than added to it.
         of_layer
             Whether it is the bias of a linear layer.
-        leaf
-            What `leaf` returned for the constant, if `out` was computed from that.
         constant, factor
             The constant is their product.
         """
@@ -180,14 +181,6 @@ class Constants:
         elif factor != 1:
             constant = constant * factor
         module = None if id(parameter) in self._owned else calling_module(READING)
-        if leaf is not None:
-            entry = Constant(constant, parameter, module, joined, where, None, 1, leaf.shape, 0, leaf=leaf)
-            entry.of_layer = of_layer
-            self._captured.append(len(self.entries))
-            self.entries.append(entry)
-            self.nodes.append(out.grad_fn)
-            self.leaves.append(leaf)
-            return
         axis, base = self.sample_axis(out), _base(out)
         entry = Constant(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
         entry.of_layer = of_layer
@@ -200,15 +193,31 @@ class Constants:
         self.entries.append(entry)
         self.nodes.append(node)
 
-    def leaf(self, constant: Tensor) -> Tensor | None:
-        """Return a leaf of the graph to compute with instead of a constant; None where there should be none.
+    def add_leaf(self, constant: Tensor, parameter: nn.Parameter | None, of_layer: bool) -> Tensor | None:
+        """Record a constant that a call adds at every position, and return a leaf of the graph to call it with instead.
 
-        Autograd sums the gradient of a leaf over all positions, and so over all samples: it is for a single sample.
+        The gradient of the leaf gives the relevance of the constant. Autograd sums it over all positions, and so over
+        all samples: for several samples, and for half precision, to which it rounds the sum, the result is None and
+        nothing is recorded.
+
+        Parameters
+        ----------
+        parameter
+            The parameter that the constant was made from, if it is one.
+        of_layer
+            Whether it is the bias of a linear layer.
         """
-        # In half precision, autograd rounds the sum to it.
-        if self.samples > 1 or constant.dtype not in (torch.float32, torch.float64):
+        if self.samples > 1 or constant.dtype not in _SUMMED_BY_AUTOGRAD:
             return None
-        return constant.detach().requires_grad_()
+        leaf = constant.detach().requires_grad_()
+        module = None if id(parameter) in self._owned else calling_module(READING)
+        entry = Constant(constant, parameter, module, False, None, None, 1, constant.shape, 0)
+        entry.of_layer, entry.leaf = of_layer, leaf
+        self._captured.append(len(self.entries))
+        self.entries.append(entry)
+        self.nodes.append(None)
+        self.leaves.append(leaf)
+        return leaf
 
     @property
     def edges(self) -> list[Tensor | GradientEdge]:
@@ -242,6 +251,8 @@ class Constants:
         With `layers=False` the biases of linear layers remain.
         """
         for node, entry in zip(self.nodes, self.entries, strict=True):
+            if entry.leaf is not None:
+                node = get_gradient_edge(entry.leaf).node
             entry.cancelled = entry.cancelled or (node in nodes and (layers or not entry.of_layer))
 
     def clear(self) -> None:

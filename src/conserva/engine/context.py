@@ -221,7 +221,6 @@ class Propagation(TorchFunctionMode):
         where: Tensor | None = None,
         joined: bool = False,
         of_layer: bool = False,
-        leaf: Tensor | None = None,
     ) -> None:
         """Record in the ledger that `out` contains `constant * factor` as a summand.
 
@@ -235,25 +234,21 @@ class Propagation(TorchFunctionMode):
             Whether the constant was concatenated or assigned, rather than added.
         of_layer
             Whether it is the bias of a linear layer.
-        leaf
-            What `constant_leaf` returned for the constant, if `out` was computed from that.
         """
         if self.has_detached and live(out) and (name := detached_by(constant) or detached_by(of)):
             self.detached_sums[out.grad_fn] = name
         if self.constants is not None and constant is not None and live(out) and not self.coverage.is_paused:
             parameter = self.parameter_of(constant if of is None else of)
-            self.constants.add(
-                out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer, leaf=leaf
-            )
+            self.constants.add(out, constant, parameter, factor=factor, where=where, joined=joined, of_layer=of_layer)
 
-    def constant_leaf(self, constant: Tensor | None) -> Tensor | None:
-        """Return a leaf of the graph to compute with instead of a constant; None if the constant itself is to be used.
+    def record_leaf(self, constant: Tensor | None, *, of_layer: bool = False) -> Tensor | None:
+        """Record a constant that a call of a live tensor adds at every position, and return a leaf to call it with.
 
-        Its gradient gives the relevance of the constant. It is for a constant of a call that has live arguments, too.
+        If the result is None, the call is made with the constant, and `record_constant` records it.
         """
-        if constant is None or self.constants is None or self.coverage.is_paused:
+        if constant is None or self.constants is None or self.has_detached or self.coverage.is_paused:
             return None
-        return self.constants.leaf(constant)
+        return self.constants.add_leaf(constant, self.parameter_of(constant), of_layer)
 
     def frozen(self, x: Any) -> Any:
         """Return a live tensor detached; anything else unchanged."""

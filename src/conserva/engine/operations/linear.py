@@ -125,10 +125,10 @@ def linear(context: Propagation, function: Callable[..., Any], input: Any, weigh
     if not context.rules.linear.differentiates or not live(input) or live(weight) or live(bias):
         return layer(context, function, function, input, weight, bias)
     context.rule_for("linear", function)  # a fast path for most layers
-    leaf = context.constant_leaf(bias)
+    leaf = context.record_leaf(bias, of_layer=True)
     out = function(input, weight, bias if leaf is None else leaf)
-    if bias is not None:
-        context.record_constant(out, bias, of_layer=True, leaf=leaf)
+    if bias is not None and leaf is None:
+        context.record_constant(out, bias, of_layer=True)
     if context.keeper is not None and context.keeper.is_large(out):
         set_linear_origin(context, out, input, weight, bias)
     return out

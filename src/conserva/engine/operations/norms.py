@@ -140,14 +140,14 @@ def layer_norm(
         ):  # CUDA's autocast computes norms in float32, the CPU's does not
             given = tuple(x.float() if isinstance(x, Tensor) else x for x in given)
         x, scale, offset = given
-        leaf = context.constant_leaf(offset)
+        leaf = context.record_leaf(offset)
         out = FrozenLayerNorm.apply(x, list(normalized_shape), scale, offset if leaf is None else leaf, eps)
         if context.frozen_factors is not None:
             axes = tuple(range(-len(normalized_shape), 0))
             value = context.frozen_factors.normed(x, lambda: _deviation(x, axes, eps), axes, True, scale, offset)
             out = with_value(out, value)
-    if bias is not None:
-        context.record_constant(out, bias, leaf=leaf)
+    if bias is not None and leaf is None:
+        context.record_constant(out, bias)
     return out
 
 
