@@ -16,9 +16,10 @@ from .ledger import ENTRIES, Ledger
 from .module_tree import Modules
 from .operations.tensors import in_float32
 
-CAPTURED_BYTES = 2**27
-"""Up to this many bytes of gradients at constants are kept until the end of the backward pass, where a few kernels
-weigh them all. The gradients of further constants are weighed by hooks, one by one, as soon as they are complete."""
+CAPTURED_BYTES = {"cpu": 2**22, "cuda": 2**27}
+"""Device -> the bytes of gradients at constants that are kept until the end of the backward pass, which saves a Python
+hook for each. Hooks sum up the gradients of further constants as soon as they are complete: on a CPU, memory that is
+reused while it is in the cache saves more time than hooks take."""
 
 
 _SUMMED_BY_AUTOGRAD = (torch.float32, torch.float64)
@@ -135,7 +136,7 @@ class Constants:
         self.nodes: list[Any] = []
         """The autograd node of each entry, None for leaves. An entry itself must not hold it, because its hook does."""
         self._captured: list[int] = []  # the indices of the entries whose gradients the backward pass returns
-        self._free = CAPTURED_BYTES
+        self._captured_bytes = 0
         self.leaves: list[Tensor] = []
         """Constants that are leaves of the graph, see `add_leaf`."""
 
@@ -185,8 +186,8 @@ class Constants:
         entry = Constant(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
         entry.of_layer = of_layer
         node: Any = base.grad_fn
-        if self._free >= out.nbytes:
-            self._free -= out.nbytes
+        self._captured_bytes += out.nbytes
+        if self._captured_bytes <= CAPTURED_BYTES.get(out.device.type, 0):
             self._captured.append(len(self.entries))
         else:
             node.register_prehook(entry.hook)  # twice as fast as a hook on the tensor

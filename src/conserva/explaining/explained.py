@@ -68,6 +68,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
     for row, (encoded, target) in enumerate(zip(batch.encoded, batch.targets, strict=True)):
         index = class_of(task, target, encoded, highest[row], logits.shape[-1])
         feature_scores = tuple(scores[row][batch.columns[row]].tolist())
+        shares = None if probabilities is None else probabilities[row]
         yield Explanation(
             features=encoded.tokens,
             scores=feature_scores,
@@ -76,7 +77,7 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             text=encoded.text,
             target=task.target_title(target, index, encoded),
             output=output[row],
-            probability=None if index is None or probabilities is None else float(probabilities[row, index]),
+            probability=None if index is None or shares is None else float(shares[index]),
             ledger=ledgers[row],
             method=method.name,
             model=task.name,
@@ -86,22 +87,23 @@ def _explanations(task: Task, method: Method, batch: Batch, provenance: Mapping[
             sink=None if encoded.sink is None else Sink.of(encoded.sink, encoded.tokens, feature_scores),
             offsets=encoded.offsets,
             unknown=encoded.unknown,
-            classes=class_scores(task, encoded, logits[row], index),
+            classes=class_scores(task, encoded, logits[row], shares, index),
         )
 
 
-def class_scores(task: Task, encoded: Encoded, logits: Tensor, index: int | None) -> tuple[ClassScore, ...]:
+def class_scores(
+    task: Task, encoded: Encoded, logits: Tensor, probabilities: Tensor | None, index: int | None
+) -> tuple[ClassScore, ...]:
     """Return the highest outputs of one input, and that of the class `index`, with their probabilities.
 
     Classes with a probability of 0 are left out: they are impossible, as spans outside of a question's context are.
     """
     chosen = logits.topk(min(MOST_CLASSES, len(logits))).indices.tolist()
     chosen = chosen if index is None or index in chosen else [*chosen, index]
-    among = task.head.probabilities(logits[None])
-    probabilities = [None] * len(chosen) if among is None else among[0, chosen].tolist()
+    among = [None] * len(chosen) if probabilities is None else probabilities[chosen].tolist()
     return tuple(
         ClassScore(task.target_title(None, i, encoded), float(logits[i]), probability)
-        for i, probability in zip(chosen, probabilities, strict=True)
+        for i, probability in zip(chosen, among, strict=True)
         if probability != 0 or i == index
     )
 

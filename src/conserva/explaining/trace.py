@@ -105,7 +105,7 @@ def trace(
         sections=encoded.sections,
         offsets=columns.of_features(encoded.offsets),
         unknown=tuple(map(bool, columns.of_features(encoded.unknown))),
-        classes=class_scores(task, encoded, logits[0], index),
+        classes=class_scores(task, encoded, logits[0], None if probabilities is None else probabilities[0], index),
     )
 
 

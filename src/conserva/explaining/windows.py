@@ -118,7 +118,7 @@ def _combined(
         sections=text.sections,
         offsets=text.offsets,
         unknown=text.unknown,
-        classes=class_scores(task, text, logits, index),
+        classes=class_scores(task, text, logits, None if probabilities is None else probabilities[0], index),
         windows=tuple(_window(window, shared, own.output) for window, own in zip(windows, each, strict=True)),
     )
 
