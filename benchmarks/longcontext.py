@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import conserva
 import contenders as ways
+import lxt_attnlrp
 import profiling
 import timing
 
@@ -66,6 +67,7 @@ def main() -> None:
     options.add_argument("--lengths", type=int, nargs="+", help="tokens; 512 to 65,536")
     options.add_argument("--rounds", type=int, help="15 at the most and 3 at the least, by length")
     options.add_argument("--only", action="append", metavar="NAME", help="this contender alone; may be given again")
+    options.add_argument("--lxt", type=Path, metavar="PATH", help="a folder that has LXT's package `lxt`")
     options.add_argument("--million", action="store_true", help="1,048,576 tokens by ah+ln alone")
     options.add_argument("--profile", type=int, nargs="+", metavar="LENGTH", help="where the time of ah+ln goes")
     options.add_argument("--tflops", type=float, default=790, help="what matrix products reach here, measured")
@@ -91,7 +93,7 @@ def main() -> None:
         timing.write_rows(given.out / "profile.json", {**base, "rows": rows}, "tokens")
     else:
         for tokens in given.lengths or (TINY_LENGTHS if given.tiny else LENGTHS):
-            row = measured(model, tokens, given.rounds or rounds_for(tokens), device, given.only)
+            row = measured(model, tokens, given.rounds or rounds_for(tokens), device, given.only, given.lxt)
             # A contender that ran alone met no other: its time belongs to no table.
             if not given.only or given.out != timing.RESULTS:
                 timing.write_rows(given.out / "longcontext.json", {**base, "rows": [row]}, "tokens")
@@ -138,7 +140,7 @@ def rounds_for(tokens: int) -> int:
 
 
 def measured(
-    model: nn.Module, tokens: int, rounds: int, device: torch.device, only: list[str] | None
+    model: nn.Module, tokens: int, rounds: int, device: torch.device, only: list[str] | None, lxt: Path | None
 ) -> dict[str, Any]:
     """Return a row: every contender at one length."""
     print(f"{tokens:,} tokens, {rounds} rounds", file=sys.stderr)
@@ -149,6 +151,7 @@ def measured(
         DETACH_ONLY: partial(ways.detach_only, subject),
         "captum": partial(ways.captum, subject),
         "autolrp": partial(ways.autolrp, subject),
+        "LXT AttnLRP": lxt_attnlrp.contender(subject, lxt),
         f"{OURS}, recompute": partial(ways.single_call, subject, "ah+ln", checkpoint="recompute"),
     }
     fast = conserva.replaying(model) if tokens <= REPLAYED else None

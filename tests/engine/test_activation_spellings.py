@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
+from conserva.engine.operations.elementwise import coefficient
 from spelled_models import Plain, assert_same, explained
 
 
@@ -128,3 +129,13 @@ def test_a_function_without_a_value_at_zero_is_refused_under_exact(function: Cal
     torch.manual_seed(0)
     with pytest.raises(conserva.Error, match="not finite at 0"):
         explained(Plain(activation=lambda x: function(x.abs())), "exact")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("function", "slope"), [(F.gelu, 0.5), (F.silu, 0.5), (torch.tanh, 1.0), (torch.asinh, 1.0)])
+def test_the_ratio_at_zero_is_the_slope(function: Callable[[Tensor], Tensor], slope: float, dtype: torch.dtype) -> None:
+    x = torch.tensor([0.0, -0.0, 1.0, -2.0], dtype=dtype)
+    ratio = coefficient(x, function(x), 0.0, slope)
+    assert ratio.dtype == dtype
+    assert ratio[:2].tolist() == [slope, slope]
+    torch.testing.assert_close(ratio[2:], function(x[2:]) / x[2:], rtol=0, atol=0)

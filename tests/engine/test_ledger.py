@@ -87,14 +87,44 @@ CONSTANTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(params=["captured", "by hooks", "one sample"])
+def samples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of samples, for each of the ways in which the gradients at constants are obtained."""
+    if request.param == "by hooks":
+        monkeypatch.setattr("conserva.engine.constants.CAPTURED_BYTES", {})
+    return 1 if request.param == "one sample" else 3
+
+
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_every_way_a_constant_joins_is_booked(name: str) -> None:
+def test_every_way_a_constant_joins_is_booked(name: str, samples: int) -> None:
     body, entry, owner = CONSTANTS[name]
-    result = explained(body)
+    result = explained(body, samples)
     assert result.ledger.gap.abs().max() < 1e-10
     assert getattr(result.ledger, entry).abs().max() > 1e-3
     if owner:
         assert result.modules[owner].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("rules", ["exact", "ah+ln", "attnlrp", "gi"])
+def test_all_ways_to_the_gradients_at_constants_agree(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ids = bert().double(), tokens(batch=2)
+    captured = conserva.relevance(model, ids, 1, rules=rules)
+    singles = [conserva.relevance(model, {k: v[i : i + 1] for k, v in ids.items()}, 1, rules=rules) for i in range(2)]
+    monkeypatch.setattr("conserva.engine.constants.CAPTURED_BYTES", {})
+    by_hooks = conserva.relevance(model, ids, 1, rules=rules)
+    for name, share in captured.modules.items():
+        torch.testing.assert_close(share, by_hooks.modules[name])
+        torch.testing.assert_close(share, torch.cat([single.modules[name] for single in singles]))
+    assert captured.modules.keys() == by_hooks.modules.keys() == singles[0].modules.keys()
+
+
+def test_two_targets_of_one_forward_pass_have_ledgers_of_their_own(samples: int) -> None:
+    model, ids = bert().double(), tokens(batch=samples)
+    both = conserva.relevance(model, ids, targets=[0, 1], rules="exact")
+    for target, result in enumerate(both):
+        alone = conserva.relevance(model, ids, target, rules="exact")
+        torch.testing.assert_close(result.ledger.biases, alone.ledger.biases)
+        assert result.ledger.gap.abs().max() < 1e-10
 
 
 class Plus(nn.Module):

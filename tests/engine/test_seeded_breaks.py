@@ -117,8 +117,9 @@ def as_it_stands(context: Any, function: Callable[..., Any], *args: Any, **kwarg
 
 def without_mean(patch: pytest.MonkeyPatch) -> None:
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scale, weight = ctx.saved_tensors
-        return grads[0] * (scale if weight is None else scale * weight), None, None, None, None
+        scale, weight, _ = ctx.saved_tensors
+        of_bias = grads[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
+        return grads[0] * (scale if weight is None else scale * weight), None, None, of_bias, None
 
     patch.setattr(norms.FrozenLayerNorm, "backward", staticmethod(backward))
 
