@@ -375,3 +375,12 @@ def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scr
     assert data["wide"] is True
     assert data["before"] == ["level by-tokens"] * 2
     assert data["after"] == ["level by-tokens", "level by-words"]  # the other explanation keeps its choice
+
+
+def test_words_of_a_pair_are_named_with_their_text() -> None:
+    pair = explanation(["a", "joy", "a", "bore"], scores=(0.1, 1.0, 0.0, -2.0), sections=(("first", 2), ("second", 2)))
+    assert verdict(pair).endswith(
+        "“joy” in the first (+1.000) counts most for it, “bore” in the second (-2.000) most against it."
+    )
+    assert "bore (second)" in page([pair])
+    assert " in the " not in verdict(explanation(["a", "joy"], scores=(0.1, 1.0), sections=(("first", 2),)))

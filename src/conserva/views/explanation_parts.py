@@ -17,7 +17,7 @@ from .pictures import svg
 from .text_levels import Level, is_located, levels, special_tokens
 from .verdict import verdict
 from .wording import constants_note, gap_note, hidden_line, is_signed, ledger_line, number, sink_line
-from .written_text import Piece, spelled
+from .written_text import Piece, section_names, spelled
 
 FEW = 8
 """The number of features whose scores are listed at first."""
@@ -130,7 +130,9 @@ def _ranked(explanation: Explanation) -> list[tuple[str, float]]:
     if explanation.picture is not None:
         return strongest(displayed(explanation))
     words = explanation.merged()
-    return sorted(zip(spelled(words), words.scores, strict=True), key=lambda each: -abs(each[1]))
+    sections = [f" ({name})" if name else "" for name in section_names(words)]
+    names = map(str.__add__, spelled(words), sections)
+    return sorted(zip(names, words.scores, strict=True), key=lambda each: -abs(each[1]))
 
 
 def _part(named: list[tuple[str, float]], first: int, last: int) -> Bars:

@@ -6,7 +6,7 @@ from .._util.text import displayed, printable
 from ..results.explanation import Explanation
 from .picture_nodes import strongest
 from .wording import is_signed, number
-from .written_text import spelled
+from .written_text import section_names, spelled
 
 _LONGEST = 40
 _MENTIONED = 2
@@ -67,7 +67,9 @@ def _named(explanation: Explanation) -> list[tuple[str, float]]:
     if explanation.picture is not None:
         return strongest(displayed(explanation))
     words = explanation.merged().visible()
-    return [(f"“{_cut(name)}”", score) for name, score in zip(spelled(words), words.scores, strict=True)]
+    sections = [f" in the {name}" if name else "" for name in section_names(words)]
+    names = [f"“{_cut(name)}”{section}" for name, section in zip(spelled(words), sections, strict=True)]
+    return list(zip(names, words.scores, strict=True))
 
 
 def _listed(named: list[tuple[str, float]]) -> str:

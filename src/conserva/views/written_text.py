@@ -69,6 +69,13 @@ def spelled(explanation: Explanation) -> list[str]:
     ]
 
 
+def section_names(explanation: Explanation) -> list[str]:
+    """Return the name of the section of each feature; empty strings if the explanation has one section only."""
+    if len(explanation.sections) < 2:
+        return [""] * len(explanation.features)
+    return [printable(name) for name, count in explanation.sections for _ in range(count)]
+
+
 def _cut(explanation: Explanation) -> list[Section]:
     """Return the unchanged text of each input. Tokens that share a character are one piece."""
     whole = explanation.whole_characters()
