@@ -40,10 +40,28 @@ def test_functions_say_what_they_return(name: str) -> None:
     assert section(inspect.getdoc(PUBLIC[name]) or "", "Returns").strip()
 
 
+METHODS = {
+    f"{name}.{own}": method
+    for name, one in PUBLIC.items()
+    if inspect.isclass(one)
+    for own, method in inspect.getmembers(one)
+    if not own.startswith("_") and section(inspect.getdoc(method) or "", "Examples")
+}
+
+
 @pytest.mark.parametrize("name", list(PUBLIC))
 def test_there_are_examples_and_they_run(name: str) -> None:
     text = inspect.getdoc(PUBLIC[name]) or ""
     assert section(text, "Examples").strip()
+    run(text, name)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_examples_of_methods_run(name: str) -> None:
+    run(inspect.getdoc(METHODS[name]) or "", name)
+
+
+def run(text: str, name: str) -> None:
     names: dict[str, Any] = {"conserva": conserva}
     found = doctest.DocTestParser().get_doctest(text, names, name, name, 0)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)

@@ -119,7 +119,7 @@ class Comparison(_Several):
         --------
         >>> comparison = conserva.compare(conserva.load(), "a joy.", methods=["gi", "exact"])
         >>> list(comparison.to_pandas().columns)
-        ['feature', 'start', 'end', 'special', 'word', 'gi', 'exact']
+        ['feature', 'start', 'end', 'special', 'word', 'section', 'gi', 'exact']
         """
         same_features(self)
         columns = feature_columns(self[0]) if self else {}
