@@ -377,9 +377,9 @@ def _repeat(results: Path) -> list[str]:
     return [
         "## Measuring again",
         "\n".join(lines),
-        "A contender that is not installed is left out; LXT, which has no current release, runs with `--lxt FOLDER`, the "
-        "folder of its package. All but `overhead.py` want a GPU; without one they run small, "
-        "to see that they work, and want `--out FOLDER` for what they find.",
+        "A contender that is not installed is left out; LXT, which has no current release, runs with `--lxt FOLDER`, "
+        "the folder of its package. All but `overhead.py` want a GPU; without one they run small, to see that they "
+        "work, and want `--out FOLDER` for what they find.",
     ]
 
 
