@@ -41,6 +41,10 @@ class _Conservative:
         """Return True: `attribute` returns a delta on request."""
         return True
 
+    def attribute_future(self) -> None:
+        """Raise: there are no futures, as for most algorithms of captum."""
+        raise NotImplementedError(f"{type(self).__name__} has no attribute_future: call attribute.")
+
     def compute_convergence_delta(
         self,
         attributions: Tensor | tuple[Tensor, ...],
@@ -68,7 +72,10 @@ class _Conservative:
             of_captum = GradientAttribution.compute_convergence_delta
             delta: Tensor = of_captum(self, attributions, start_point, end_point, target, others)
             return delta
-        module, call = ForwardFunction(_function(self.forward_func)), Call.of_captum(_tensors(end_point), others, target)
+        module, call = (
+            ForwardFunction(_function(self.forward_func)),
+            Call.of_captum(_tensors(end_point), others, target),
+        )
         with torch.no_grad():
             call.run(module)
         sums = [x.reshape(len(x), -1).sum(1) for x in _tensors(attributions)]
@@ -85,8 +92,8 @@ class _Conservative:
 class ConservativeAttribution(_Conservative, GradientAttribution):  # type: ignore[misc]
     """Conservative relevance of a model's inputs: `x * dF/dx` under a rule set.
 
-    All checks of `conserva.relevance` apply: a model without attention, or with an operation that no rule covers, raises
-    `conserva.Error`.
+    All checks of `conserva.relevance` apply: a model without attention, or with an operation that no rule covers,
+    raises `conserva.Error`.
 
     Parameters
     ----------
@@ -230,7 +237,7 @@ class LayerConservativeAttribution(_Conservative, LayerGradientXActivation):  # 
 
 
 def _function(forward_func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function to explain; of captum's wrapper of a language model, which ends in a log-probability, its own."""
+    """Return the function to explain; of captum's wrapper of a language model the method that calls the model."""
     return forward_func.forward if isinstance(forward_func, GradientForwardFunc) else forward_func
 
 

@@ -113,7 +113,7 @@ def _rows(target: Any, samples: int) -> Any:
     try:
         return torch.tensor(target)
     except (TypeError, ValueError) as error:
-        raise Error(f"target={target!r} is not a list of class indices or of index tuples of the same length.") from error
+        raise Error(f"target={target!r} is not a list of class indices, or of index tuples of one length.") from error
 
 
 def _selected(value: Any, target: Any, samples: int) -> Tensor:
@@ -127,7 +127,7 @@ def _selected(value: Any, target: Any, samples: int) -> Tensor:
     if isinstance(target, Tensor) and target.dim() == 2:
         target = [tuple(row) for row in target.tolist()]
     try:
-        chosen = _select_targets(value, target)
+        chosen: Tensor = _select_targets(value, target)
     except (AssertionError, IndexError, RuntimeError, TypeError) as error:
         raise Error(f"target={target!r} does not fit an output of shape {shape}: {error}") from error
     if not chosen.dim() or chosen.numel() != len(chosen):
