@@ -12,6 +12,7 @@ import torch
 from captum._utils.common import _select_targets  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from ..engine.context import current
 from ..engine.hooks import hooked
 from ..engine.inputs import Inputs
 from ..errors import Error
@@ -67,7 +68,8 @@ class ForwardFunction(nn.Module):
         """Call the function, keep the number that the last argument selects, and return what the models returned.
 
         What the function computes from the outputs of its models, such as a log-probability, is then a part of the
-        target, as in `conserva.relevance(model, inputs, function)`.
+        target, as in `conserva.relevance(model, inputs, function)`: unless it contains a call that followed a rule.
+        Then the function is a model itself.
         """
         *given, target = args
         outputs: list[Any] = []
@@ -81,7 +83,9 @@ class ForwardFunction(nn.Module):
             if (many := calls.count(layer)) != 1:
                 raise Error(f"layer={name!r} is called {many} times by forward_func: give a layer that is called once.")
         self.number = _selected(value, target, len(given[0]))
-        return outputs or value
+        context = current()
+        is_model = not outputs or (context is not None and context.coverage.has_own(self))
+        return value if is_model else outputs
 
 
 def modules_in(function: Callable[..., Any]) -> dict[str, nn.Module]:
