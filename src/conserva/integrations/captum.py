@@ -17,9 +17,9 @@ from ..errors import Error
 
 require("conserva.integrations.captum", "captum")
 
-from captum.attr import GradientAttribution, LayerGradientXActivation  # type: ignore[import-untyped] # noqa: E402
-from captum.attr._core.llm_attr import GradientForwardFunc  # type: ignore[import-untyped] # noqa: E402
-from captum.log import log_usage  # type: ignore[import-untyped] # noqa: E402
+from captum.attr import GradientAttribution, LayerGradientXActivation  # noqa: E402
+from captum.attr._core.llm_attr import GradientForwardFunc  # noqa: E402
+from captum.log import log_usage  # noqa: E402
 
 from .forward_functions import Call, ForwardFunction  # noqa: E402
 

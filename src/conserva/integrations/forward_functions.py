@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from captum._utils.common import _select_targets  # type: ignore[import-untyped]
+from captum._utils.common import _select_targets
 from torch import Tensor, nn
 
 from ..engine.context import current
@@ -88,20 +88,33 @@ class ForwardFunction(nn.Module):
         return value if is_model else outputs
 
 
-def modules_in(function: Callable[..., Any]) -> dict[str, nn.Module]:
-    """Return the modules that a function refers to, by name: itself, its object's, those in its variables."""
+def modules_in(function: Callable[..., Any], callers: tuple[Callable[..., Any], ...] = ()) -> dict[str, nn.Module]:
+    """Return the modules that a function refers to, by name: itself, its object's, those in its variables.
+
+    Parameters
+    ----------
+    function
+        The function. Functions of the same file that it calls are followed.
+    callers
+        The functions that call it.
+    """
     if isinstance(function, nn.Module):
         return {FORWARD: function}
     if isinstance(function, functools.partial):
         bound = {**{f"args{i}": x for i, x in enumerate(function.args)}, **function.keywords}
-        return {**modules_in(function.func), **_modules_among(bound)}
+        return {**modules_in(function.func, callers), **_modules_among(bound)}
     owner = getattr(function, "__self__", None)
     if isinstance(owner, nn.Module):
         return {FORWARD: owner}
-    variables = inspect.getclosurevars(function) if inspect.isfunction(function) else None
-    if variables is None:
+    if not inspect.isfunction(function):
         return _modules_among(getattr(function if owner is None else owner, "__dict__", {}))
-    return _modules_among({**variables.globals, **variables.nonlocals})
+    closure = inspect.getclosurevars(function)
+    variables = {**closure.globals, **closure.nonlocals}
+    found, callers = _modules_among(variables), (*callers, function)
+    for called in variables.values():
+        if inspect.isfunction(called) and called.__module__ == function.__module__ and called not in callers:
+            found = {**modules_in(called, callers), **found}
+    return found
 
 
 def _modules_among(variables: dict[str, Any]) -> dict[str, nn.Module]:

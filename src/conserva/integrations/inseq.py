@@ -1,7 +1,6 @@
 """inseq: the rule sets as its attribution methods, and generations as its results.
 
-Importing this module registers the methods `conserva_exact`, `conserva_ah_ln`, `conserva_attnlrp` and so on, one for each
-rule set.
+Importing this module registers a method for each rule set: `conserva_exact`, `conserva_ah_ln`, `conserva_attnlrp` etc.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from ..results.generation import Generation
 
 require("conserva.integrations.inseq", "inseq")
 
-from inseq import FeatureAttributionOutput  # type: ignore[import-untyped] # noqa: E402
-from inseq.attr.feat.gradient_attribution import GradientAttributionRegistry  # type: ignore[import-untyped] # noqa: E402
-from inseq.attr.step_functions import probability_fn  # type: ignore[import-untyped] # noqa: E402
-from inseq.data.attribution import (  # type: ignore[import-untyped] # noqa: E402
+from inseq import FeatureAttributionOutput  # noqa: E402
+from inseq.attr.feat.gradient_attribution import GradientAttributionRegistry  # noqa: E402
+from inseq.attr.step_functions import probability_fn  # noqa: E402
+from inseq.data.attribution import (  # noqa: E402
     CoarseFeatureAttributionSequenceOutput,
     CoarseFeatureAttributionStepOutput,
 )
-from inseq.utils.typing import TokenWithId  # type: ignore[import-untyped] # noqa: E402
+from inseq.utils.typing import TokenWithId  # noqa: E402
 
 from .captum import ConservativeAttribution  # noqa: E402
 
@@ -96,8 +95,8 @@ def to_inseq(generation: Generation) -> Any:
     """
     if not isinstance(generation, Generation):
         raise Error(
-            f"generation is {type(generation).__name__}: give a result of conserva.explain_generation(...); others have "
-            "no generated tokens."
+            f"generation is {type(generation).__name__}: give a result of conserva.explain_generation(...), which has "
+            "generated tokens."
         )
     source = generation.sections[0][1] if generation.sections else 0
     tokens = [TokenWithId(token, -1) for token in generation.features]
