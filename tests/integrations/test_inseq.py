@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("captum", reason="captum is not installed")
-inseq = pytest.importorskip("inseq", reason="inseq is not installed")
+pytest.importorskip("inseq", reason="inseq is not installed")
+
+import inseq
 
 import conserva
 from conserva.engine.rules import RULE_SETS
