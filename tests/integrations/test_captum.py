@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from captum.metrics import infidelity, sensitivity_max
 import conserva
 from conserva.integrations.captum import ConservativeAttribution, LayerConservativeAttribution
 from language import byte_tokenizer, language_model
+from pages_of_code import run_page
 from tiny import bert, tokens
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -378,3 +380,7 @@ def test_metrics() -> None:
     still = sensitivity_max(method.attribute, X, perturb_radius=0.0, n_perturb_samples=1, target=1)
     torch.testing.assert_close(still, torch.zeros_like(still))
     assert (sensitivity_max(method.attribute, X, n_perturb_samples=1, target=1) > 0).all()
+
+
+def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    run_page(Path(__file__).parents[2] / "docs" / "doors" / "captum.md", capsys)

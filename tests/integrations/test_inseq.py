@@ -18,6 +18,7 @@ import conserva
 from conserva.engine.rules import RULE_SETS
 from conserva.integrations.inseq import METHODS, to_inseq
 from language import byte_tokenizer, language_model
+from pages_of_code import run_page
 from writers import writer
 
 TEXT, ANSWER = "The capital of France", " is Paris"
@@ -173,3 +174,10 @@ def test_other_results_are_refused() -> None:
     one = conserva.explain(conserva.load(), "a joy.")
     with pytest.raises(conserva.Error, match=r"generation is Explanation: .*explain_generation"):
         to_inseq(one)
+
+
+def test_the_page_shows_what_its_code_prints(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(Path(__file__).parents[2] / "docs" / "doors" / "inseq.md", capsys)
