@@ -341,7 +341,8 @@ def test_layers_that_are_refused() -> None:
 def test_language_models_by_captum_are_generations_by_conserva(kind: str) -> None:
     model, tokenizer, text = language_model(kind), byte_tokenizer(), "The capital of France"
     method = LayerConservativeAttribution(model, model.get_input_embeddings())
-    result = LLMGradientAttribution(method, tokenizer).attribute(TextTokenInput(text, tokenizer), target=" is Paris")
+    written = tokenizer(" is Paris", add_special_tokens=False, return_tensors="pt")["input_ids"][0]
+    result = LLMGradientAttribution(method, tokenizer).attribute(TextTokenInput(text, tokenizer), target=written)
     task = conserva.Causal(model, tokenizer, name=kind)
     ours = conserva.explain_generation(task, text, continuation=" is Paris", score="log-probability")
     rows = torch.tensor(ours.matrix(), dtype=torch.float64)[:, : ours.start]
