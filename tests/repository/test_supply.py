@@ -43,7 +43,21 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 
 CORE = [canonicalize_name(one.name) for one in requirements()]
-EXTRAS = ("data", "figures", "flow", "geometric", "gguf", "graphs", "images", "test", "train", "lint", "bench")
+EXTRAS = (
+    "captum",
+    "data",
+    "figures",
+    "flow",
+    "geometric",
+    "gguf",
+    "graphs",
+    "images",
+    "inseq",
+    "test",
+    "train",
+    "lint",
+    "bench",
+)
 
 
 # Weights

@@ -8,9 +8,11 @@ from ..errors import Error
 
 EXTRAS = {
     "accelerate": "gguf",
+    "captum": "captum",
     "datasets": "data",
     "gguf": "gguf",
     "igraph": "flow",
+    "inseq": "inseq",
     "matplotlib": "figures",
     "pandas": "data",
     "PIL": "images",

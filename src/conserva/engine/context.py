@@ -300,6 +300,11 @@ class Propagation(TorchFunctionMode):
             self.attributes.set(x, "conserva_parameter", parameter)
 
 
+def current() -> Propagation | None:
+    """Return the context whose rules apply in this thread, if there is one."""
+    return getattr(_innermost, "context", None)
+
+
 _innermost = threading.local()
 _GET_ITEM = Tensor.__getitem__
 _ATTRIBUTES = {getattr(Tensor, name).__get__: "transpose" for name in ("T", "mT", "H", "mH")}

@@ -95,6 +95,10 @@ class Coverage:
         """Return the number of recorded calls of a kind of operation."""
         return sum(recorded == kind for _, recorded, _, _, _ in self._calls)
 
+    def has_own(self, module: nn.Module) -> bool:
+        """Return whether a module made a call itself, outside its submodules, that followed a rule."""
+        return any(caller is module and rule != CONSTANT for caller, _, _, rule, _ in self._calls)
+
     def entries(self, modules: Mapping[str, nn.Module]) -> CoverageEntries:
         """Return the recorded calls, grouped and counted, in the order of their first call.
 

@@ -336,7 +336,7 @@ def _by_sample(values: Tensor, constants: Constants) -> Tensor:
         return values.sum().reshape(1)
     if values.dim() <= constants.batch_dim or values.shape[constants.batch_dim] != constants.samples:
         raise Unbatchable
-    return values.movedim(constants.batch_dim, 0).flatten(1).sum(1)
+    return values.movedim(constants.batch_dim, 0).reshape(constants.samples, -1).sum(1)
 
 
 def _embeddings(output: Any) -> dict[str, Tensor]:

@@ -144,7 +144,8 @@ def explained(
         raise Error(f"model={model!r} is not a torch.nn.Module.")
     modules = module_tree.Modules.of(model)
     module_tree.refuse_opaque_modules(modules)
-    rule_set, call = as_rule_set(rules), Inputs.of(model, inputs, batch_dim)
+    rule_set = as_rule_set(rules)
+    call = inputs if isinstance(inputs, Inputs) else Inputs.of(model, inputs, batch_dim)
     wanted = [plain(each) for each in ([target] if targets is None else targets)]
     if not wanted:
         raise Error("targets=[] is empty: give at least one target.")

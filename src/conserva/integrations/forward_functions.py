@@ -1,0 +1,157 @@
+"""Forward functions of captum as modules that the engine can explain."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from captum._utils.common import _select_targets
+from torch import Tensor, nn
+
+from ..engine.context import current
+from ..engine.hooks import hooked
+from ..engine.inputs import Inputs
+from ..errors import Error
+
+FORWARD = "forward_func"
+"""captum's name for the function, and the name of its module in messages."""
+
+
+@dataclass(frozen=True)
+class Call(Inputs):
+    """The arguments of one call of a `ForwardFunction`: the explained inputs, all other arguments, and the target."""
+
+    explained: int = 1
+
+    @classmethod
+    def of_captum(cls, inputs: tuple[Tensor, ...], others: tuple[Any, ...], target: Any) -> Call:
+        """Return the call, with a target as captum takes it."""
+        names = ["inputs"] if len(inputs) == 1 else [f"inputs[{i}]" for i in range(len(inputs))]
+        names += [f"additional_forward_args[{i}]" for i in range(len(others))]
+        target = _rows(target, len(inputs[0]) if inputs[0].dim() else 0)
+        args = tuple(x.detach() if isinstance(x, Tensor) else x for x in (*inputs, *others, target))
+        return cls(args, {}, (*names, "target"), 0, explained=len(inputs))
+
+    def features(self) -> dict[str, Tensor]:
+        """Return the explained inputs by name; all other arguments are constants."""
+        return dict(zip(self.names[: self.explained], self.args, strict=False))
+
+    def candidates(self) -> dict[str, Tensor]:
+        """Return nothing: ids are explained at the output of a layer."""
+        return {}
+
+
+class ForwardFunction(nn.Module):
+    """A function that calls models, as a module whose submodules are these models."""
+
+    def __init__(self, function: Callable[..., Any], layers: Sequence[nn.Module] = ()) -> None:
+        super().__init__()
+        self.run = function.__call__ if isinstance(function, nn.Module) else function
+        self._modules.update(modules_in(function))  # names of variables may be those of attributes of a module
+        self._models = [module for root in self.children() for module in (root, *root.children())]
+        known = set(self.modules())
+        self._modules.update({f"layer{i}": layer for i, layer in enumerate(layers) if layer not in known})
+        self.sites = {layer: name for name, layer in self.named_modules() if layer in layers}
+        """The layers whose relevance is requested, with their names."""
+        self.number = torch.empty(0)
+        """The explained number of each sample in the last call."""
+
+    def selected(self, output: Any) -> Tensor:
+        """Return the explained number of each sample: the target, for the engine."""
+        return self.number
+
+    def forward(self, *args: Any) -> Any:
+        """Call the function, keep the number that the last argument selects, and return what the models returned.
+
+        What the function computes from the outputs of its models, such as a log-probability, is then a part of the
+        target, as in `conserva.relevance(model, inputs, function)`: unless it contains a call that followed a rule.
+        Then the function is a model itself.
+        """
+        *given, target = args
+        outputs: list[Any] = []
+        calls: list[nn.Module] = []
+        after: list[tuple[nn.Module, Callable[..., Any]]]
+        after = [(module, lambda module, given, output: outputs.append(output)) for module in self._models]
+        after += [(layer, lambda layer, given, output: calls.append(layer)) for layer in self.sites]
+        with hooked(after):
+            value = self.run(*given)
+        for layer, name in self.sites.items():
+            if (many := calls.count(layer)) != 1:
+                raise Error(f"layer={name!r} is called {many} times by forward_func: give a layer that is called once.")
+        self.number = _selected(value, target, len(given[0]))
+        context = current()
+        is_model = not outputs or (context is not None and context.coverage.has_own(self))
+        return value if is_model else outputs
+
+
+def modules_in(function: Callable[..., Any], callers: tuple[Callable[..., Any], ...] = ()) -> dict[str, nn.Module]:
+    """Return the modules that a function refers to, by name: itself, its object's, those in its variables.
+
+    Parameters
+    ----------
+    function
+        The function. Functions of the same file that it calls are followed.
+    callers
+        The functions that call it.
+    """
+    if isinstance(function, nn.Module):
+        return {FORWARD: function}
+    if isinstance(function, functools.partial):
+        bound = {**{f"args{i}": x for i, x in enumerate(function.args)}, **function.keywords}
+        return {**modules_in(function.func, callers), **_modules_among(bound)}
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, nn.Module):
+        return {FORWARD: owner}
+    if not inspect.isfunction(function):
+        return _modules_among(getattr(function if owner is None else owner, "__dict__", {}))
+    closure = inspect.getclosurevars(function)
+    variables = {**closure.globals, **closure.nonlocals}
+    found, callers = _modules_among(variables), (*callers, function)
+    for called in variables.values():
+        if inspect.isfunction(called) and called.__module__ == function.__module__ and called not in callers:
+            found = {**modules_in(called, callers), **found}
+    return found
+
+
+def _modules_among(variables: dict[str, Any]) -> dict[str, nn.Module]:
+    return {name.replace(".", "_"): x for name, x in variables.items() if isinstance(x, nn.Module)}
+
+
+def _rows(target: Any, samples: int) -> Any:
+    """Return a list of targets as a tensor with a row for each sample, which can be split by sample."""
+    if not isinstance(target, list):
+        return target
+    if len(target) != samples:
+        raise Error(f"target has {len(target)} entries for {samples} sample(s): give one for each, or one for all.")
+    try:
+        return torch.tensor(target)
+    except (TypeError, ValueError) as error:
+        raise Error(f"target={target!r} is not a list of class indices, or of index tuples of one length.") from error
+
+
+def _selected(value: Any, target: Any, samples: int) -> Tensor:
+    """Return the entry of each sample's output that captum selects for a target."""
+    if not isinstance(value, Tensor):
+        raise Error(
+            f"forward_func returned {type(value).__name__}: captum needs a tensor, for example "
+            "forward_func=lambda *inputs: model(*inputs).logits."
+        )
+    shape = tuple(value.shape)
+    if isinstance(target, Tensor) and target.dim() == 2:
+        target = [tuple(row) for row in target.tolist()]
+    try:
+        chosen: Tensor = _select_targets(value, target)
+    except (AssertionError, IndexError, RuntimeError, TypeError) as error:
+        raise Error(f"target={target!r} does not fit an output of shape {shape}: {error}") from error
+    if not chosen.dim() or chosen.numel() != len(chosen):
+        raise Error(
+            f"target={target!r} selects {tuple(chosen.shape)} from an output of shape {shape}: give the indices of one "
+            "number for each sample."
+        )
+    if len(chosen) != samples:
+        raise Error(f"forward_func returned shape {shape} for {samples} sample(s): its first dimension is the batch.")
+    return chosen.reshape(-1)

@@ -1,0 +1,19 @@
+"""Without their packages, the integrations with captum and inseq say how to install them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+import conserva
+
+
+@pytest.mark.parametrize("package", ["captum", "inseq"])
+def test_the_extra_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("conserva.integrations.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(conserva.Error, match=rf"needs {package}: pip install 'conserva\[{package}\]'"):
+        importlib.import_module(f"conserva.integrations.{package}")
