@@ -31,7 +31,7 @@ from conserva.integrations.eraser import (
 )
 from conserva.integrations.eraser.leave_one_out import kendall_tau
 from conserva.results.explanations import Explanations
-from doc_pages import shown_and_printed
+from doc_pages import shown_and_printed, wrong_examples
 from made_up_explanations import explanation
 
 TEXTS = ["a gorgeous , witty movie .", "it is n't unbelievably dull , it's a joy .", "how dull ."]
@@ -187,7 +187,7 @@ pairs = some_flags.flatmap(lambda flags: beside(flags, st.booleans()))
 scored = some_flags.flatmap(lambda flags: beside(flags, st.sampled_from([-1.5, 0.0, 0.5, 2.0])))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(scored)
 def test_auprc_is_its_replica(case: tuple[list[bool], list[float]]) -> None:
     truth, scores = case
@@ -197,7 +197,7 @@ def test_auprc_is_its_replica(case: tuple[list[bool], list[float]]) -> None:
         assert math.isnan(auprc(scores, truth))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(pairs, st.sampled_from([0.5, 2 / 3, 0.8, 1.0]))
 def test_f1_are_their_replicas(case: tuple[list[bool], list[bool]], threshold: float) -> None:
     chosen, truth = case
@@ -209,7 +209,7 @@ def test_f1_are_their_replicas(case: tuple[list[bool], list[bool]], threshold: f
     assert math.isnan(expected) or expected <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.5, 3.0]), st.integers(-2, 2)), min_size=2, max_size=9))
 def test_tau_is_scipys(case: list[tuple[float, int]]) -> None:
     a, b = zip(*case, strict=True)
@@ -394,3 +394,8 @@ def test_the_page_runs_and_shows_what_it_prints(tmp_path: Path, monkeypatch: pyt
 def test_numpy_arrays_are_taken() -> None:
     assert auprc(np.array([1.0, 0.0]), np.array([1, 0])) == 1
     assert token_f1(np.array([1, 0]), np.array([True, False])) == 1
+
+
+@pytest.mark.parametrize("one", [auprc, hard_rationale, iou_f1, tau_loo, token_f1, word_scores, write_eraser])
+def test_examples_run(one: Any) -> None:
+    assert wrong_examples(one) == ""

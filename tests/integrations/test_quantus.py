@@ -17,7 +17,7 @@ import quantus
 import conserva
 import tiny_heads
 from conserva.integrations.quantus import ArrayModel, explain_func
-from doc_pages import shown_and_printed
+from doc_pages import shown_and_printed, wrong_examples
 from tiny_images import vit
 
 TEXTS = ["a joy.", "not much of anything.", "how dull."]
@@ -285,3 +285,8 @@ def test_the_page_runs_and_shows_what_it_prints(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     shown, printed = shown_and_printed("quantus")
     assert printed == shown
+
+
+@pytest.mark.parametrize("one", [explain_func, ArrayModel])
+def test_examples_run(one: Any) -> None:
+    assert wrong_examples(one) == ""

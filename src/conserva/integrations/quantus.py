@@ -54,11 +54,15 @@ def explain_func(
 
     Examples
     --------
-    >>> import quantus
     >>> from conserva.integrations.quantus import ArrayModel, explain_func
-    >>> model = ArrayModel(conserva.load().model)
+    >>> task = conserva.load()
+    >>> model = ArrayModel(task.model)
+    >>> x = model.embedded(task.tokenizer(["a joy."], return_tensors="pt")["input_ids"])
+    >>> explain_func(model, x, [1]).shape
+    (1, 5, 1)
+    >>> import quantus
     >>> metric = quantus.Sparseness(disable_warnings=True)
-    >>> scores = metric(model, x, y, channel_first=True, explain_func=explain_func)
+    >>> scores = metric(model, x, [1], channel_first=True, explain_func=explain_func)
     """
     if not isinstance(model, nn.Module):
         raise Error(f"model={model!r:.80} is not a torch.nn.Module.")
