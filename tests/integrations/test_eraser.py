@@ -121,6 +121,11 @@ def test_hard_rationales(scores: list[float], how: dict[str, Any], chosen: list[
     assert hard_rationale(scores, **how) == [i in chosen for i in range(len(scores))]
 
 
+def test_of_many_equal_scores_the_first_are_chosen() -> None:
+    scores = [1.0, 2.0] * 50
+    assert [i for i, chosen in enumerate(hard_rationale(scores, top=20)) if chosen] == list(range(1, 40, 2))
+
+
 def test_shares_are_not_rounded_up_by_rounding_errors() -> None:
     assert sum(hard_rationale(range(1, 101), top=0.07)) == 7  # type: ignore[arg-type]
 

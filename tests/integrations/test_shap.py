@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import shap
 
 import conserva
+import language
 import tiny_heads
 from conserva.results.explanations import Explanations
 from doc_pages import shown_and_printed
@@ -101,6 +102,15 @@ def test_a_pair_keeps_both_texts(task: conserva.Text) -> None:
 
 def test_tokens_without_offsets_are_separated() -> None:
     assert list(explanation(["<s>", "a", "joy"]).to_shap().data) == ["<s> ", "a ", "joy "]
+
+
+def test_characters_of_several_tokens_are_written_once() -> None:
+    text = "h\u00e9 \U0001f600!"
+    task = conserva.Causal(language.language_model(), language.byte_tokenizer())
+    one = conserva.explain(task, text)
+    pieces = one.to_shap().data
+    assert len(pieces) == len(one.features) > len(text) + 2
+    assert "".join(pieces).removeprefix(f"{one.features[0]} ") == text
 
 
 def test_output_names_are_the_target(many: Explanations, task: conserva.Text) -> None:

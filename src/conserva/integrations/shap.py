@@ -82,14 +82,20 @@ def _rows(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _written(explanation: Explanation) -> list[str]:
-    """Return the characters of each feature with the white space after them, so that shap's text plot joins them."""
+    """Return the characters of each feature with the white space after them, so that shap's text plot joins them.
+
+    Of features that share a character, as the tokens of a byte-level tokenizer may, the first has it.
+    """
     text, spans = explanation.text, [*explanation.offsets, None]
     written = []
+    last = (0, 0)
     for feature, span, following in zip(explanation.features, spans, spans[1:], strict=False):
         if span is None:
             written.append(f"{feature} ")
             continue
+        start = last[1] if last[0] <= span[0] < last[1] else span[0]
         end = len(text) if following is None else max(span[1], following[0])
         between = text[span[1] : end]
-        written.append(text[slice(*span)] + between[: len(between) - len(between.lstrip())])
+        written.append(text[start : span[1]] + between[: len(between) - len(between.lstrip())])
+        last = span
     return written
