@@ -1,4 +1,4 @@
-"""tau-LOO: Kendall's tau of scores and of the effects of leaving one feature out, compared with scipy and with loops."""
+"""tau-LOO: Kendall's tau of scores and of the effects of leaving one feature out, against scipy and loops."""
 
 from __future__ import annotations
 
