@@ -7,7 +7,7 @@ SECONDS ?= 600
 SCALE ?= 4
 SENTENCE ?= has a lot of the virtues of eastwood at his best.
 
-.PHONY: demo test lint bench attack versions sbom clean
+.PHONY: demo test doors lint bench attack versions sbom clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -20,6 +20,13 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+# In an environment of its own, which has the libraries that conserva.integrations work with.
+doors:
+	$(PYTHON) -m venv --clear build/doors
+	build/doors/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	build/doors/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test,doors]"
+	build/doors/bin/python -m pytest tests/integrations --numprocesses $(WORKERS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ EXTRAS = {
     "PIL": "images",
     "pyarrow": "data",
     "rdkit": "graphs",
+    "shap": "shap",
     "skimage": "graphs",
     "torch_geometric": "geometric",
 }

@@ -132,6 +132,20 @@ class Explanation(Result):
         named = {"feature": columns.pop("feature"), "score": list(self.scores), **columns}
         return data_frame(named, "Explanation.to_pandas()")
 
+    def to_shap(self) -> Any:
+        """Return a `shap.Explanation`, for shap's plots: `shap.plots.text(one.to_shap())`.
+
+        `values` are the scores and `base_values` the rest of the output: positions, biases and gap, and the scores of
+        features that `visible` or `without_sink` left out. Needs `pip install 'conserva[shap]'`.
+
+        Returns
+        -------
+        shap.Explanation
+            Its `data` are the features as they are written in the text, its `feature_names` those of the tokenizer,
+            and its `output_names` is the target.
+        """
+        return self._renderers["shap"](self)
+
     def merged(self) -> Explanation:
         """Return a copy in which the subword tokens of a word are one feature, with the sum of their scores."""
         groups: list[list[int]] = []

@@ -70,6 +70,25 @@ class Explanations(_Several):
         rows = list(self._rows())
         return data_frame({name: [row[name] for row in rows] for name in COLUMNS}, "Explanations.to_pandas()")
 
+    def to_shap(self, *, by_name: bool = False) -> Any:
+        """Return a `shap.Explanation` with a row per explanation, for shap's plots.
+
+        Values and base values are those of `Explanation.to_shap`. Needs `pip install 'conserva[shap]'`.
+
+        Parameters
+        ----------
+        by_name
+            Whether features with the same name are one column, as `shap.plots.beeswarm` needs it: `values` are the sums
+            of their scores, 0 where a text does not have them, and `data` tells how often each text has them. Otherwise
+            each row has the features of its text, in order, for `shap.plots.text` and `shap.plots.bar`.
+
+        Returns
+        -------
+        shap.Explanation
+            If the explanations have different targets, its `output_names` lists them.
+        """
+        return self._renderers["shap"](self, by_name=by_name)
+
     def _rows(self) -> Iterable[Row]:
         return rows_of(self)
 

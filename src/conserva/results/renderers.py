@@ -1,6 +1,7 @@
 """The registry of renderers: the function of `conserva.views` that renders each result in each format.
 
-Views are named as strings and imported on first use, so that the results do not depend on them.
+Views are named as strings and imported on first use, so that the results do not depend on them. The same holds for the
+functions of `conserva.integrations` that convert a result to an object of another library.
 """
 
 from __future__ import annotations
@@ -8,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
 class Renderer:
     """A function of `conserva.views` that takes one result."""
 
+    package: ClassVar[str] = "conserva.views"
+
     name: str
     """The function, as "module:function"."""
 
     def __call__(self, result: Any, *arguments: Any, **options: Any) -> Any:
         module, _, name = self.name.partition(":")
-        return getattr(import_module(f"conserva.views.{module}"), name)(self._given(result), *arguments, **options)
+        return getattr(import_module(f"{self.package}.{module}"), name)(self._given(result), *arguments, **options)
 
     def _given(self, result: Any) -> Any:
         return result
@@ -31,6 +34,12 @@ class ListRenderer(Renderer):
 
     def _given(self, result: Any) -> Any:
         return [result]
+
+
+class Converter(Renderer):
+    """A function of `conserva.integrations` that takes one result and returns an object of another library."""
+
+    package = "conserva.integrations"
 
 
 TEXT_FORMATS = {".html": "page"}
@@ -45,12 +54,14 @@ RENDERERS: Mapping[str, Mapping[str, Renderer]] = {
         "page": ListRenderer("explanation_page:page"),
         "notebook": ListRenderer("explanation_page:fragment"),
         "picture": ListRenderer("explanation_figure:draw"),
+        "shap": Converter("shap:of_one"),
     },
     "Explanations": {
         "terminal": Renderer("terminal:show"),
         "page": Renderer("explanation_page:page"),
         "notebook": Renderer("explanation_page:fragment"),
         "picture": Renderer("explanation_figure:draw"),
+        "shap": Converter("shap:of_many"),
     },
     "Comparison": {
         "terminal": Renderer("terminal:show_comparison"),
