@@ -73,7 +73,7 @@ def driven(folder: Path, one: Generation, acts: list[tuple[str, Any]]) -> list[d
     page = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", generation_page(one))
     path = folder / "driven.html"
     path.write_text(page.replace("</body>", DRIVER.replace("ACTS", json.dumps(acts))), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom")
+    dom = in_browser(path, "--dump-dom", until='id="seen"')
     found = re.search('<pre id="seen">(.*?)</pre>', dom, re.DOTALL)
     assert found, dom[-2000:]
     return json.loads(unescape(found[1]))

@@ -367,7 +367,8 @@ def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scr
     path = tmp_path / "page.html"
     found = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page([one, one]), flags=re.DOTALL)
     path.write_text(found.replace("</body>", f"{FOCUSED}</body>"), encoding="utf-8")
-    dom = re.search('<pre id="result">(.*?)</pre>', in_browser(path, "--dump-dom", "--window-size=500,900"), re.DOTALL)
+    dom = in_browser(path, "--dump-dom", "--window-size=500,900", until='id="result"')
+    dom = re.search('<pre id="result">(.*?)</pre>', dom, re.DOTALL)
     assert dom
     data = json.loads(unescape(dom[1]))
     expected = [f'"{number(score)}"' for score in (*one.scores[1:-1], one.scores[0], one.scores[-1])]

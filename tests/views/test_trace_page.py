@@ -79,7 +79,7 @@ document.body.append(Object.assign(document.createElement("pre"), {id: "seen", t
     path = tmp_path / "trace.html"
     html = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page(trace_of(features)), flags=re.DOTALL)
     path.write_text(html.replace("</body>", probe), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom", f"--window-size={width},800")
+    dom = in_browser(path, "--dump-dom", f"--window-size={width},800", until='id="seen"')
     seen = re.search('<pre id="seen">(.*?)</pre>', dom, re.DOTALL)
     content, position, fits, size, legible, sticky = json.loads(unescape(seen[1]))  # type: ignore[index]
     assert content.strip('"') == f"layer 1 · token3 {number(-5 / features)}"
