@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 SEED = int(os.environ.get("ATTACK_SEED", "0"))
-SCALE = float(os.environ.get("ATTACK_SCALE", "1"))
+SCALE = float(os.environ.get("ATTACK_SCALE", "0.5"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

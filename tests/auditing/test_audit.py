@@ -108,7 +108,7 @@ def test_the_leaks_are_the_gap(build, rules: str) -> None:
     assert audit.output == pytest.approx(float(plain.output.mean()), abs=close)
     for entry in ("inputs", "positions", "biases", "gap"):
         assert getattr(audit.ledger, entry) == pytest.approx(float(getattr(plain.ledger, entry).mean()), abs=close)
-    assert audit.gaps == pytest.approx(plain.ledger.gap.tolist(), abs=close)
+    assert [ledger.gap for ledger in audit.ledgers] == pytest.approx(plain.ledger.gap.tolist(), abs=close)
     assert sum(one.leak for one in audit.components) == pytest.approx(audit.ledger.gap, abs=close)
     assert sum(one.constants for one in audit.components) == pytest.approx(
         audit.ledger.positions + audit.ledger.biases, abs=close
@@ -131,7 +131,7 @@ def test_what_each_rule_set_conserves(build) -> None:
     assert left
     exact = conserva.audit(model, padded(model), 0, rules="exact")
     assert all(one.size <= 1e-6 * abs(exact.output) for one in exact.components)
-    assert exact.relative_gap() < 1e-6
+    assert exact.gap_share() < 1e-5  # of the worst sample, whose output is small
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

@@ -87,7 +87,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["explain", "a joy.", "--trace", "--words"], 1, "--words does not apply to a trace"),
     (["explain", "a joy.", "--score", "logit"], 1, "applies to generated tokens only"),
     (["explain"], 1, "Give one input"),
-    (["audit", "--max-gap", "nan"], 1, "is not a fraction of the output"),
+    (["audit", "--max-gap", "nan"], 1, "is not a share of a ledger"),
     (["audit", "one", "--model", "other"], 1, "Two models are given"),
     (["bias", "--data", "x.csv", "--level", "2"], 1, "--level 2 is not a significance level"),
     (["train", "sst3", "--out", "x"], 1, "dataset='sst3' is unknown. Did you mean 'sst2'?"),

@@ -292,7 +292,7 @@ def test_audit_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     Pictures.fromarray(drawn_digit(8)).save(tmp_path / "eight.png")
     found = json.loads(said(capsys, "audit", "digits", "--text", str(tmp_path / "eight.png"), "--json"))
     exact, other = (conserva.Audit.from_json(json.dumps(found[rules])) for rules in ("exact", "gi"))
-    assert exact.relative_gap() < 1e-5 < other.relative_gap()
+    assert exact.gap_share() < 1e-5 < other.gap_share()
 
 
 @pytest.mark.parametrize("arguments", [["--model", "digits", "--digit", "3"], ["--image", "three.png"]], ids=str)

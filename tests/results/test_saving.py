@@ -206,7 +206,7 @@ def test_a_gap_that_is_no_share(
     given: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = refused(["audit", "--max-gap", given], capsys, monkeypatch)
-    assert f"--max-gap {given} is not a fraction of the output: give 0 or more" in said
+    assert f"--max-gap {given} is not a share of a ledger: give 0 or more" in said
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

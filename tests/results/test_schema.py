@@ -252,7 +252,7 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "same method": (EVALUATION, "methods.1.method", "random", 'methods has "random" twice'),
     "audit": (AUDIT, "ledger.gap", 0.0, "ledger does not add up"),
     "component": (AUDIT, "components.0.leak", 9.0, "components[0].leak does not add up: its entries sum to"),
-    "samples": (AUDIT, "gaps", [], "gaps has 0 entries, and outputs has 24"),
+    "samples": (AUDIT, "ledgers", [], "ledgers has 0 entries, and outputs has 24"),
     "norm": (AUDIT, "norms.0.after", [1.0], "norms[0].after has 1 entries, and before has 14"),
     "components": (AUDIT, "components", [], "components has no entry"),
     "sentence": (STUDY, "mentions.3.text", 7, "mentions[3].text is 7, and sentences has no text of that number"),

@@ -83,8 +83,9 @@ def audit(rules: str = "gi", layers: int = 4, **changes: object) -> Audit:
         "heads": tuple(heads),
         "norms": tuple(norms),
         "outputs": outputs,
-        "sums": tuple(y - positions - biases - gap for y, gap in zip(outputs, gaps, strict=True)),
-        "gaps": gaps,
+        "ledgers": tuple(
+            Ledger(y - positions - biases - gap, positions, biases, gap) for y, gap in zip(outputs, gaps, strict=True)
+        ),
         "coverage": tuple(
             CoverageEntry(one.module, one.kind, one.function, one.rule, 2) for one in components if one.rule
         ),

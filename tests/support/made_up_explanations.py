@@ -34,7 +34,10 @@ const withFocus = run => {
   if (document.hasFocus()) run(); else setTimeout(withFocus, 10, run);
 };
 """
-"""JavaScript: call a function when the page has the focus, which styles of the focused element want. A busy browser gives it late: see `until`."""
+"""JavaScript: call a function when the page has the focus, which styles of the focused element need.
+
+A busy browser gives it late: see `until`.
+"""
 
 
 def in_browser(path: Path, *options: str, until: str = "") -> str:

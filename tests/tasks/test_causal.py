@@ -386,4 +386,4 @@ def test_methods_are_measured_on_the_next_token(task: Causal) -> None:
 def test_the_next_token_is_audited(task: Causal) -> None:
     found = conserva.audit(task, PROMPTS[:2], rules="exact")
     assert found.samples == 2
-    assert max(map(abs, found.gaps)) < 1e-5
+    assert max(abs(ledger.gap) for ledger in found.ledgers) < 1e-5

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,11 @@ def test_components_are_ranked_and_layers_run_from_the_output_down() -> None:
     assert layer_of("encoder.layer.11") == "encoder.layer.11"
 
 
-def test_the_relative_gap_is_of_the_worst_sample() -> None:
-    one = audit("exact", outputs=(2.0, -4.0), gaps=(0.5, -1.0), sums=(1.0, 1.0))
-    assert one.relative_gap() == 0.25
+def test_the_share_of_the_gap_is_that_of_the_worst_sample() -> None:
+    ledgers = Ledger(1.5, 0.0, 0.0, 0.5), Ledger(-6.0, 2.0, -1.0, 1.0)
+    one = audit("exact", outputs=(2.0, -4.0), ledgers=ledgers)
+    assert one.gap_share() == 0.25
+    assert one.sums == (1.5, -6.0)
 
 
 # The terminal
@@ -255,14 +258,20 @@ def test_steps_lead_from_the_output_to_the_inputs_and_hide_nothing_that_cancels(
     assert layer.twice < -0.1
 
 
+def inputs_only(sums: Iterable[float]) -> tuple[Ledger[float], ...]:
+    return tuple(Ledger(total, 0.0, 0.0, 0.0) for total in sums)
+
+
 def test_a_rule_set_that_reaches_far_does_not_make_the_others_vanish() -> None:
     one, far = audit("exact"), audit("gi")
     first, second = (dataclasses.replace(far.components[i], leak=leak) for i, leak in ((1, 1e4), (2, -1e4)))
-    far = dataclasses.replace(far, components=(first, second, *far.components[3:]), sums=tuple(map(float, range(24))))
+    far = dataclasses.replace(
+        far, components=(first, second, *far.components[3:]), ledgers=inputs_only(map(float, range(24)))
+    )
     assert len({limits for _, limits in waterfall._steps_and_limits([one, far])}) == 2
     assert "own axis" in waterfall.waterfall_caption([one, far])
     assert "own axis" not in waterfall.waterfall_caption(three())
-    spread = dataclasses.replace(far, sums=tuple(1e3 * wave(i) for i in range(24)))
+    spread = dataclasses.replace(far, ledgers=inputs_only(1e3 * wave(i) for i in range(24)))
     assert waterfall.scatter_svg([one, spread]).count("own y axis") == 1
 
 
@@ -344,14 +353,14 @@ def test_the_summary_says_what_the_numbers_say() -> None:
     assert "Under “gi” the ledger does not close" in gi
     assert "the kind “norm”" in gi
     assert audit("gi").ranked()[0].module in gi
-    assert "+2.850 is lost" in paper
+    assert "+2.850 is left as the gap: relevance is lost" in paper
     assert "100.0% of all leaks are in operations of the kind “activation”" in paper
     assert "bert.pooler.activation (tanh" in paper
     assert "Under “exact” the ledger closes" in exact
     assert theory.count(" agrees with the measurements under “gi”") == 2
     assert "ah+ln" not in theory
     one = audit("gi")
-    twice = dataclasses.replace(one, ledger=dataclasses.replace(one.ledger, gap=-1.0))
+    twice = dataclasses.replace(one, ledger=Ledger(4.6, 0.0, 0.0, -1.0))
     assert "is counted twice" in summary([twice])[1]
     one = audit("gi")
     norms = (dataclasses.replace(one.norms[0], predicted=1.0), *one.norms[1:])
@@ -359,7 +368,7 @@ def test_the_summary_says_what_the_numbers_say() -> None:
 
 
 def test_pages_of_audits_that_lack_parts() -> None:
-    bare = audit("exact", heads=(), norms=(), coverage=(), provenance={}, sums=(), outputs=(), gaps=())
+    bare = audit("exact", heads=(), norms=(), coverage=(), provenance={}, ledgers=(), outputs=())
     page = report([bare])
     assert "Proposition 1:" not in page
     assert "<h2>Coverage" not in page

@@ -306,8 +306,8 @@ def test_the_ledger_on_a_page_adds_up_and_is_named_for_screen_readers() -> None:
 
 def test_a_large_gap_is_explained_below_the_ledger() -> None:
     large = scored(ledger=Ledger.of(1.5, 0.5, 0.0, 0.0), method="gi")
-    assert "gi has a gap of 67% of the output: it loses relevance" in page([large])
-    assert "has a gap of" not in page([scored(ledger=Ledger.of(1.5, 1.5, 0.0, 0.0))])
+    assert "The gap of gi is 67% of the absolute entries of its ledger: relevance is lost" in page([large])
+    assert "absolute entries" not in page([scored(ledger=Ledger.of(1.5, 1.5, 0.0, 0.0))])
 
 
 # Scores without a sign, windows, notes

@@ -33,9 +33,9 @@ from made_up_explanations import BROWSER, in_browser
     ("rules", "present", "absent"),
     [
         (["exact"], ["Under “exact”, explanations of sentiment add up to the output"], ["not"]),
-        (["gi"], ["Under “gi” (", "% is lost)", "do not add up"], ["they do not"]),
+        (["gi"], ["Under “gi” (", "%: relevance is lost)", "do not add up"], ["they do not"]),
         (["ah+ln", "exact"], ["Under “exact”", "add up to the output; under “ah+ln” (", "they do not"], []),
-        (["gi", "ah+ln", "exact"], ["under “gi” (", "% is lost) and “ah+ln” ("], []),
+        (["gi", "ah+ln", "exact"], ["under “gi” (", "%: relevance is lost) and “ah+ln” ("], []),
     ],
 )
 def test_of_audits(rules: list[str], present: list[str], absent: list[str]) -> None:
@@ -45,13 +45,17 @@ def test_of_audits(rules: list[str], present: list[str], absent: list[str]) -> N
 
 
 def test_of_an_audit_follows_from_its_worst_sample() -> None:
-    one = audit("exact", outputs=(2.0, -4.0), gaps=(0.0, 0.004), sums=(1.0, 1.0))
+    def with_gap(gap: float, **changes: object) -> conserva.Audit:
+        ledgers = Ledger(2.0, 0.0, 0.0, 0.0), Ledger(-4.0 - gap, 0.0, 0.0, gap)
+        return audit("exact", outputs=(2.0, -4.0), ledgers=ledgers, **changes)
+
+    one = with_gap(0.004)
     assert "add up to the output:" in audit_verdict([one])
-    worse = dataclasses.replace(one, gaps=(0.0, -0.0041))
-    assert "0.1% is counted twice) add" not in audit_verdict([worse])
-    assert "do not add up" in audit_verdict([worse])
-    twice = dataclasses.replace(one, gaps=(0.0, -2.0), ledger=Ledger(4.0, 0.0, 0.6, -1.0))
-    assert "(50.0% is counted twice)" in audit_verdict([twice])
+    assert "do not add up" in audit_verdict([with_gap(-0.0041)])
+    twice = with_gap(4.0, ledger=Ledger(4.0, 0.0, 0.6, -1.0))
+    assert "(33.3%: relevance is counted twice)" in audit_verdict([twice])
+    lost = with_gap(-2.0, ledger=Ledger(-2.0, 0.0, 0.0, -2.0), output=-4.0)
+    assert "(50.0%: relevance is lost)" in audit_verdict([lost])
     with pytest.raises(conserva.Error, match="no audit"):
         audit_verdict([])
 

@@ -23,12 +23,12 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 @pytest.mark.parametrize(
     ("gap", "output", "method", "says"),
     [
-        (1.0, 2.0, "gi", "gi has a gap of 50% of the output: it loses relevance."),
-        (-1.0, -2.0, "ah+ln", "ah+ln has a gap of 50% of the output: it loses relevance."),
-        (-1.0, 2.0, "gi", "gi has a gap of 50% of the output: it counts relevance twice."),
-        (1.0, -2.0, "gi", "gi has a gap of 50% of the output: it counts relevance twice."),
-        (30.0, 2.0, "gi", "gi has a gap of more than ten times the output: "),
-        (1.0, 0.0, "gi", "gi has a gap of more than ten times the output: "),
+        (1.0, 2.0, "gi", "The gap of gi is 50% of the absolute entries of its ledger: relevance is lost."),
+        (-1.0, -2.0, "ah+ln", "The gap of ah+ln is 50% of the absolute entries of its ledger: relevance is lost."),
+        (-1.0, 2.0, "gi", "The gap of gi is 25% of the absolute entries of its ledger: relevance is counted twice."),
+        (1.0, -2.0, "gi", "The gap of gi is 25% of the absolute entries of its ledger: relevance is counted twice."),
+        (30.0, 2.0, "gi", "The gap of gi is 52% of "),
+        (1.0, 0.0, "gi", "The gap of gi is 50% of "),
     ],
 )
 def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: str) -> None:
@@ -40,7 +40,9 @@ def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: 
 @pytest.mark.parametrize("method", ["exact", "exact:gamma=0.1", "exact:bilinear=half"])
 def test_a_gap_of_exact_is_rounding(method: str) -> None:
     note = gap_note(with_gap(1.0, 2.0, method, "bfloat16"))
-    assert note.startswith(f"{method} has a gap of 50% of the output: rounding errors of bfloat16.")
+    assert note.startswith(
+        f"The gap of {method} is 50% of the absolute entries of its ledger: rounding errors of bfloat16."
+    )
     assert note.endswith("Load the model in float32, and it closes.")
 
 

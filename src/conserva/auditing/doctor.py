@@ -26,7 +26,7 @@ LIMITS = {torch.float64: 1e-3, torch.float32: 1e-2}
 """Dtype -> the largest error of a second opinion that is attributed to rounding; models may use other dtypes inside."""
 
 LARGEST_GAP = 1e-3
-"""The largest gap, relative to the output, that is attributed to rounding if the rules freeze all factors."""
+"""The largest share of a gap in its ledger that is attributed to rounding if the rules freeze all factors."""
 
 LARGEST_DIFFERENCE = 1e-3
 """The largest accepted difference between two attention implementations, relative to the largest score."""
@@ -74,11 +74,11 @@ def examine(
         return [Finding("graph", False, None, str(error))]
     calls = sum(met.times for met in result.coverage)
     findings = [Finding("graph", True, None, f"every node is linear or met its rule; {calls} calls met one")]
-    size = float(result.output.abs().max())
     frozen = all(rule.freezes for rule in (rule_set.attention, rule_set.norm, rule_set.activation))
     if frozen and result.ledger is not None:
-        gap = float(result.ledger.gap.abs().max()) / size if size else 0.0
-        findings.append(Finding("ledger", gap <= LARGEST_GAP, gap, f"the gap is {gap:.1e} of the output"))
+        gap = float(result.ledger.gap_share.max())
+        text = f"the gap is {gap:.1e} of the absolute entries of its ledger"
+        findings.append(Finding("ledger", gap <= LARGEST_GAP, gap, text))
     else:
         findings.append(Finding("ledger", None, None, f"{rule_set.name!r} does not promise that the ledger closes"))
     findings.append(_second_opinion(model, inputs, target, rule_set, trusted))

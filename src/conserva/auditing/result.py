@@ -91,11 +91,11 @@ class Audit(Result):
     Examples
     --------
     >>> found = conserva.audit(conserva.load(), "a joy.", rules="gi")
-    >>> found.relative_gap() > 0.01
+    >>> found.gap_share() > 0.01
     True
     """
 
-    _schema = "conserva/audit/2"
+    _schema = "conserva/audit/3"
     _noun = "audit"
     _in_repr = ("rules", "model", "samples", "output", "ledger")
 
@@ -112,11 +112,16 @@ class Audit(Result):
     heads: tuple[Head, ...]
     norms: tuple[Norm, ...]
     outputs: tuple[float, ...]
-    sums: tuple[float, ...]
-    """For each sample the explained output and the sum of the inputs' relevance: figure 3 of the paper."""
-    gaps: tuple[float, ...]
+    """The explained output of each sample."""
+    ledgers: tuple[Ledger[float], ...]
+    """How it splits."""
     coverage: tuple[CoverageEntry, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sums(self) -> tuple[float, ...]:
+        """The sum of the inputs' relevance of each sample: figure 3 of the paper, over `outputs`."""
+        return tuple(ledger.inputs for ledger in self.ledgers)
 
     def ranked(self) -> list[Component]:
         """Return the components that break conservation, in descending order of `size`."""
@@ -138,10 +143,9 @@ class Audit(Result):
             leaks[component.kind] = leaks.get(component.kind, 0.0) + component.leak
         return leaks
 
-    def relative_gap(self) -> float:
-        """Return the largest |gap| of a sample, relative to the largest |output|."""
-        scale = max((abs(output) for output in self.outputs), default=0.0)
-        return max((abs(gap) for gap in self.gaps), default=0.0) / (scale or 1.0)
+    def gap_share(self) -> float:
+        """Return the largest `Ledger.gap_share` of a sample."""
+        return max((ledger.gap_share for ledger in self.ledgers), default=0.0)
 
     def show(self, *, full: bool = False) -> None:
         """Print the audit to the terminal.
@@ -162,7 +166,9 @@ class Audit(Result):
         self._renderers["sums"](self, path)
 
     def _flaws(self) -> Iterator[str]:
-        yield from uneven(self, "outputs", "sums", "gaps")
+        yield from uneven(self, "outputs", "ledgers")
+        for i, (ledger, output) in enumerate(zip(self.ledgers, self.outputs, strict=False)):
+            yield from unsummed(f"ledgers[{i}]", astuple(ledger), output)
         yield from unsummed("ledger", astuple(self.ledger), self.output)
         if not self.components:
             yield "components has no entry"

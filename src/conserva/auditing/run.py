@@ -98,8 +98,7 @@ def audit(
         heads=heads_of(modules, parts),
         norms=norms_of(modules, parts, rule_set),
         outputs=tuple(output.tolist()),
-        sums=tuple(ledger.inputs.tolist()),
-        gaps=tuple(ledger.gap.tolist()),
+        ledgers=tuple(ledger.per_sample(output)),
         coverage=tuple(parts[0].coverage),
         provenance={
             **versions(),

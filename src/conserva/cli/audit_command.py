@@ -18,8 +18,8 @@ AUDIT = """examples:
   conserva audit sentiment --text "a joy." --target positive --html audit.html --png audit.png
 
 Run this first on a new model: it shows which rule applies to which call, where relevance is lost, and whether the
-ledger closes. With --max-gap the exit code is 1 if the gap of a text exceeds this fraction of the largest output, for
-use in CI."""
+ledger closes. With --max-gap the exit code is 1 if the gap of a text exceeds this share of the absolute entries of
+its ledger, for use in CI."""
 
 
 def add(commands: Commands) -> None:
@@ -27,7 +27,9 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("audit", help="find where relevance leaks", epilog=AUDIT, **FORMATTER)
     add_model_options(parser)
     parser.add_argument("--rules", default="gi,ah+ln,exact", help="rule sets, comma-separated (default: %(default)s)")
-    parser.add_argument("--max-gap", type=float, help="fail if a gap exceeds this fraction, under the last rule set")
+    parser.add_argument(
+        "--max-gap", type=float, help="fail if a gap exceeds this share of its ledger, under the last rule set"
+    )
     parser.add_argument("--full", action="store_true", help="print all operations, not only the largest leaks")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", type=Path, metavar="PATH", help="write a report")
@@ -38,7 +40,7 @@ def add(commands: Commands) -> None:
 def _check(given: argparse.Namespace) -> None:
     check_names(given)
     if given.max_gap is not None and not given.max_gap >= 0:  # also catches nan
-        raise Error(f"--max-gap {given.max_gap:g} is not a fraction of the output: give 0 or more, such as 1e-3.")
+        raise Error(f"--max-gap {given.max_gap:g} is not a share of a ledger: give 0 or more, such as 1e-3.")
 
 
 def _audit(given: argparse.Namespace) -> None:
@@ -64,8 +66,8 @@ def _audit(given: argparse.Namespace) -> None:
 
         report_written(drawn(given.png, lambda path: draw_waterfall(audits, path), f"--png {given.png}"))
     last = audits[-1]
-    if given.max_gap is not None and not last.relative_gap() <= given.max_gap:
+    if given.max_gap is not None and not last.gap_share() <= given.max_gap:
         raise Error(
             f"--max-gap {given.max_gap:g} is exceeded: under {last.rules!r} the largest gap is "
-            f"{last.relative_gap():.3g} of the largest output."
+            f"{last.gap_share():.3g} of the absolute entries of its ledger."
         )

@@ -50,6 +50,14 @@ class Ledger(Generic[Number]):
         total: Number = sum(entries)
         return total
 
+    @property
+    def gap_share(self) -> Number:
+        """The size of the gap, from 0 to 1: `|gap| / (|inputs| + |positions| + |biases| + |gap|)`."""
+        entries: Any = (self.inputs, self.positions, self.biases, self.gap)
+        total = sum(map(abs, entries))
+        share: Number = abs(entries[-1]) / (total + (total == 0))  # 0, if all entries are
+        return share
+
     def per_sample(self: Ledger[Tensor], output: Tensor) -> list[Ledger[float]]:
         """Return one ledger of floats per sample, with the gap computed in double precision."""
         columns = [column.tolist() for column in (output, self.inputs, self.positions, self.biases)]

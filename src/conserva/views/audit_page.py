@@ -64,7 +64,7 @@ def page(audits: Sequence[Audit]) -> str:
         leaks=_side_by_side("kind", *leaks(audits), audits, _missed(audits)),
         components=[(audit.rules, _components(audit)) for audit in audits],
         layers=_layers(audits),
-        sums=report_figure(scatter_svg, scatter_caption(audits), audits) if first.sums else None,
+        sums=report_figure(scatter_svg, scatter_caption(audits), audits) if first.ledgers else None,
         heads=[(audit.rules, _heads(audit)) for audit in audits],
         norm=_norm_figure(audits),
         norms=[(audit.rules, _norms(audit)) for audit in audits],

@@ -8,11 +8,11 @@ from ..auditing.result import Audit, Component, Head, Norm
 from ..engine.coverage import CoverageEntry
 from ..engine.ledger import ENTRIES
 from ..errors import Error
-from .wording import number
+from .wording import OF_LEDGER, lost_or_twice, number
 
 KINDS = ("attention", "norm", "activation", "product", "linear", "other")
 CLOSED = 1e-3
-"""A ledger closes if its gap, relative to the output, is at most this: more than rounding errors in float32."""
+"""A ledger closes if its `gap_share` is at most this: more than rounding errors in float32."""
 
 NUMBERS = ("entering", "leaving", "constants", "leak", "size")
 
@@ -30,7 +30,7 @@ GUIDE = (
 MEANINGS = {
     "ledger": "output = inputs + positions + biases + gap. Relevance is propagated backward from the output to the "
     "inputs; a part of it belongs to position embeddings and biases. The gap is what was lost on the way. The ledger "
-    "closes if the gap is 0 up to rounding.",
+    "closes if the gap is 0 up to rounding. Its share is |gap| / (|inputs| + |positions| + |biases| + |gap|).",
     "leak": "Relevance that enters an operation from the output's side and neither leaves it towards the inputs nor "
     "belongs to constants. Below 0, more leaves than enters: relevance is counted twice. The gap is the sum of all "
     "leaks.",
@@ -83,13 +83,13 @@ def share(value: float) -> str:
 
 def closes(audit: Audit) -> bool:
     """Return whether the ledger closes for every sample, up to rounding."""
-    return audit.relative_gap() <= CLOSED
+    return audit.gap_share() <= CLOSED
 
 
 def closing_line(audit: Audit) -> str:
     """Return a sentence on whether the ledger closes, with the largest gap of a sample."""
     start = "The ledger closes" if closes(audit) else "The ledger does not close"
-    return f"{start}: the largest gap of a sample is {share(audit.relative_gap())} of the largest output."
+    return f"{start}: the largest gap of a sample is {share(audit.gap_share())} of {OF_LEDGER}."
 
 
 def verdict(audits: Sequence[Audit]) -> str:
@@ -97,14 +97,14 @@ def verdict(audits: Sequence[Audit]) -> str:
     first = require_audits(audits)[0]
     adding = [f"“{audit.rules}”" for audit in audits if closes(audit)]
     failing = [
-        f"“{audit.rules}” ({share(audit.relative_gap())} {'is lost' if audit.ledger.gap >= 0 else 'is counted twice'})"
+        f"“{audit.rules}” ({share(audit.gap_share())}: {lost_or_twice(audit.ledger)})"
         for audit in audits
         if not closes(audit)
     ]
     what = f"explanations of {first.model}"
     if not failing:
         return f"Under {listed(adding)}, {what} add up to the output: inputs, positions and biases get all of it."
-    amount = "share of the output in brackets: the largest gap of a sample"
+    amount = f"in brackets: the largest gap of a sample as a share of {OF_LEDGER}"
     if not adding:
         return f"Under {listed(failing)}, {what} do not add up to the output ({amount})."
     return f"Under {listed(adding)}, {what} add up to the output; under {listed(failing)} they do not ({amount})."
@@ -268,19 +268,18 @@ def summary(audits: Sequence[Audit]) -> list[str]:
 
 def _rule_set(audit: Audit) -> Iterable[str]:
     """Yield sentences on the ledger of one rule set and its largest leaks."""
-    worst, ledger = share(audit.relative_gap()), audit.ledger
+    worst, ledger = share(audit.gap_share()), audit.ledger
     if closes(audit):
         yield (
             f"Under “{audit.rules}” the ledger closes: of {number(audit.output)}, the inputs get "
             f"{number(ledger.inputs)}, positions {number(ledger.positions)} and biases {number(ledger.biases)}. The "
-            f"largest gap of a sample is {worst} of the largest output."
+            f"largest gap of a sample is {worst} of {OF_LEDGER}."
         )
         return
-    way = "is lost" if ledger.gap >= 0 else "is counted twice"
     yield (
         f"Under “{audit.rules}” the ledger does not close: of {number(audit.output)}, the inputs get "
-        f"{number(ledger.inputs)}, and {number(ledger.gap)} {way}. The largest gap of a sample is {worst} of the "
-        "largest output."
+        f"{number(ledger.inputs)}, and {number(ledger.gap)} is left as the gap: {lost_or_twice(ledger)}. The largest "
+        f"gap of a sample is {worst} of {OF_LEDGER}."
     )
     by_kind, ranked = kinds(audit), audit.ranked()
     total = sum(size for _, size in by_kind.values())

@@ -120,7 +120,7 @@ def norm_caption(audit: Audit, module: str) -> str:
 
 def scatter_caption(audits: Sequence[Audit]) -> str:
     """Return the caption: what the points show, model and rule sets."""
-    most = max(len(audit.sums) for audit in audits)
+    most = max(len(audit.ledgers) for audit in audits)
     drawn = f" ({POINTS} of {most} are drawn)" if most > POINTS else ""
     return (
         f"Sum of the inputs' relevance against the explained output, a point for each sample{drawn}. On the line the "

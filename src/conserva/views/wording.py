@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..engine.ledger import ENTRIES
+from ..engine.ledger import ENTRIES, Ledger
 from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
 
@@ -13,7 +13,10 @@ HIDDEN = 1e-3
 """Scores that are not shown are told if their sum, relative to the largest score, is above this: not for rounding."""
 
 LARGE_GAP = 0.05
-"""A gap is large if its share of the sum of the ledger's absolute entries is above this."""
+"""A gap is large if `Ledger.gap_share` is above this."""
+
+OF_LEDGER = "the absolute entries of its ledger"
+"""The whole of which `Ledger.gap_share` is a share."""
 
 LARGE = 1e7
 """Numbers from here on are written in scientific notation, so that they fit into columns."""
@@ -54,20 +57,21 @@ def ledger_line(explanation: Explanation) -> str:
 
 def gap_note(explanation: Explanation) -> str:
     """Return what a large gap means and how to close it; an empty string for small gaps and without a ledger."""
-    if explanation.ledger is None:
+    ledger = explanation.ledger
+    if ledger is None or ledger.gap_share <= LARGE_GAP:
         return ""
-    gap = explanation.ledger.gap
-    if abs(gap) <= LARGE_GAP * sum(abs(getattr(explanation.ledger, name)) for name in ENTRIES):
-        return ""
-    share = abs(gap / explanation.output) if explanation.output else math.inf
-    size = f"{share:.0%} of the output" if share < 10 else "more than ten times the output"
+    share = ledger.gap_share
     if explanation.method.partition(":")[0] == DEFAULT:
         dtype = explanation.provenance.get("dtype", "low precision")
         what = f"rounding errors of {dtype}. Load the model in float32, and it closes."
     else:
-        what = "it loses relevance" if gap * explanation.output > 0 else "it counts relevance twice"
-        what += f". {DEFAULT} has no gap, and conserva audit finds the cause."
-    return f"{explanation.method} has a gap of {size}: {what}"
+        what = f"{lost_or_twice(ledger)}. {DEFAULT} has no gap, and conserva audit finds the cause."
+    return f"The gap of {explanation.method} is {share:.0%} of {OF_LEDGER}: {what}"
+
+
+def lost_or_twice(ledger: Ledger[float]) -> str:
+    """Return what a gap means: one with the sign of the output is missing elsewhere, one with the other is too much."""
+    return "relevance is lost" if ledger.gap * ledger.output > 0 else "relevance is counted twice"
 
 
 def sink_line(explanation: Explanation) -> str:
@@ -84,7 +88,11 @@ def constants_note(explanation: Explanation) -> str:
     ledger = explanation.ledger
     if ledger is None or abs(ledger.positions + ledger.biases) <= abs(ledger.inputs):
         return ""
-    return "Positions and biases outweigh the inputs: no part of the input is responsible for them."
+    note = "Positions and biases outweigh the inputs: no part of the input is responsible for them."
+    others = [one.label for one in explanation.classes if one.label != explanation.target]
+    if explanation.probability is None or explanation.sink is not None or not others:
+        return note
+    return f'{note} A contrast may have less of both, such as the target "{explanation.target} - {others[0]}".'
 
 
 def hidden_line(explanation: Explanation) -> str:
