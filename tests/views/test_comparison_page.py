@@ -47,12 +47,12 @@ def rows(text: str) -> list[list[str]]:
     ]
 
 
-def test_each_method_has_one_row_with_its_sum_and_correlation() -> None:
+def test_each_method_has_one_row_with_its_ledger_and_correlation() -> None:
     for text in (page(COMPARED), fragment(COMPARED), COMPARED._repr_html_()):
         assert [[row[0], row[1], *row[3:]] for row in rows(text)] == [
-            ["gi", "[CLS]good<b>film", "-0.500", "+0.50"],
-            ["exact", "[CLS]good<b>film", "+6.100", ""],
-            ["rollout", "[CLS]good<b>film", "+0.600", "-1.00"],
+            ["gi", "[CLS]good<b>film", "+0.50"],
+            ["exact", "[CLS]good<b>film", ""],
+            ["rollout", "[CLS]good<b>film", "-1.00"],
         ]
         ledgers = ["".join(row[2].split()) for row in rows(text)]
         assert ledgers[1:] == ["inputs+6.100positions-4.000biases-0.600gap+3e-16=output+1.500", "none"]

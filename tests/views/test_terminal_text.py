@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 import conserva
-from conserva.engine.ledger import Ledger
+from conserva.engine.ledger import ENTRIES, Ledger
 from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.results.explanations import Comparison
 from conserva.views import terminal
@@ -304,23 +304,24 @@ def test_a_large_gap_is_explained_below_the_ledger() -> None:
     assert "no ledger" in printed(explanation(["a"], ledger=None))
 
 
-@pytest.mark.parametrize("width", [60, 100, 200])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_a_comparison_has_a_row_for_each_method(width: int) -> None:
     one = written("Some words of a text", [(0, 4), (5, 10), (11, 13), (14, 15), (16, 20)])
     refused = {"a-flow": "needs attention maps"}
     ones = Comparison((one, replace(one, method="gae", ledger=None)), refused)
     lines = printed(ones, width).splitlines()
     header = lines[1]
-    assert header.split() == ["method", "text", "sum", "gap", *(["ledger"] if width >= 100 else [])]
+    entries = ENTRIES if width >= 80 else ("inputs", "gap")
+    assert header.split() == ["method", "text", *entries, *(["ledger"] if width >= 120 else [])]
     rows = [re.split(r" +", line)[0] for line in lines[2:] if line[:1].strip()]
     assert rows[:3] == ["exact", "gae", "a-flow"]
     exact = next(line for line in lines if line.startswith("exact"))
-    total, gap = f"{sum(one.scores):+.3f}", f"{one.ledger.gap:+.3f}"
-    assert header.index("sum") + 3 == exact.index(f"  {total}") + 2 + len(total)
-    assert header.index("gap") + 3 == exact.index(f"  {gap}") + 2 + len(gap)
-    assert ("│" in exact) == (width >= 100)
+    for entry in entries:
+        end = header.index(entry) + len(entry)
+        assert exact[:end].endswith(f"  {getattr(one.ledger, entry):+.3f}")
+    assert ("│" in exact) == (width >= 120)
     assert all(len(line) <= width for line in lines)
-    assert max(len(line.rstrip()) for line in lines) <= 140  # columns are not wider than what is in them
+    assert max(len(line.rstrip()) for line in lines) <= 150  # columns are not wider than what is in them
     assert "needs attention maps" in "\n".join(lines)
 
 

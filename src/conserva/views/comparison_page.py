@@ -15,7 +15,7 @@ from .explanation_parts import Picture, Text, picture_of, shown, text_of
 from .ledger_steps import axis_of, ledger_steps
 from .rendering import render
 from .verdict import decision
-from .wording import gap_note, is_signed, ledger_line, number, outcome
+from .wording import gap_note, is_signed, ledger_line, outcome
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class MethodRow:
     text: Text | None
     picture: Picture | None
     ledger: LedgerBars
-    sum: str
     correlation: str
 
 
@@ -72,9 +71,8 @@ def _row(explanation: Explanation, axis: tuple[float, float], correlation: float
     scale = scale_of([safe])
     text = text_of(explanation) if safe.picture is None else None
     picture = None if safe.picture is None else picture_of(safe, scale)
-    total = number(sum(safe.scores))
     ledger = bar_of(safe.ledger, safe.output, ledger_line(safe), axis=axis)
-    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger, total, _rho(correlation))
+    return MethodRow(safe.method, scale, is_signed(safe), text, picture, ledger, _rho(correlation))
 
 
 def _matrix(names: tuple[str, ...], correlations: tuple[tuple[float | None, ...], ...]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed
+from ..engine.ledger import ENTRIES
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
 from .colours import scale_of
@@ -43,8 +44,11 @@ GUTTER = 2
 LEAST_TEXT, NAME_SHARE = 12, 4
 """The minimum width of the column of texts; methods have at most a fourth of the line."""
 
-BARS = ((140, BAR), (100, 20))
+BARS = ((150, BAR), (120, 20))
 """Width of a terminal -> width of the ledger's bar in a comparison; narrower terminals show the numbers only."""
+
+LEAST_ENTRIES = 80
+"""The width of a terminal from which on a comparison has a column for every entry of the ledger, not only two."""
 
 
 def show(explanations: Sequence[Explanation], console: Console | None = None, *, numbers: bool = False) -> None:
@@ -127,7 +131,7 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
         for note in _notes(gap_note(explanation)):
             console.print(note)
     if any(explanation.ledger is not None for explanation in explained):
-        console.print(Line(f"sum + positions + biases + gap = output, {number(explained[0].output)}", style="dim"))
+        console.print(Line(f"{' + '.join(ENTRIES)} = output, {number(explained[0].output)}", style="dim"))
     unknown = any(piece.unknown for sections in texts.values() for section in sections for piece in section.pieces)
     for note in _notes(UNKNOWN_NOTE if unknown else "", scales_note(explained)):
         console.print(note)
@@ -139,8 +143,7 @@ class _Widths:
 
     name: int
     text: int
-    total: int
-    gap: int
+    entries: Mapping[str, int]
     bar: int
 
 
@@ -148,30 +151,39 @@ def _widths(rows: Mapping[str, Explanation | str], width: int) -> _Widths:
     explained = [row for row in rows.values() if isinstance(row, Explanation)]
     ledgers = [row.ledger for row in explained if row.ledger is not None]
     name = min(width // NAME_SHARE, max(map(cell_len, ("method", *rows))))
-    total = max((len(_sum(row)) for row in explained), default=3)
-    gap = max((len(number(ledger.gap)) for ledger in ledgers), default=0)
+    entries = {
+        entry: max(len(entry), *(len(number(getattr(ledger, entry))) for ledger in ledgers))
+        for entry in _entries(width)
+        if ledgers
+    }
     bar = next((bar for least, bar in BARS if width >= least), 0) if ledgers else 0
     # The bar has up to two cells more, for the zero line and for rounding.
-    others = [name, total, gap, bar + 2 if bar else 0]
+    others = [name, *entries.values(), bar + 2 if bar else 0]
     text = width - sum(others) - GUTTER * sum(map(bool, others))
-    return _Widths(name, max(LEAST_TEXT, text), total, gap, bar)
+    return _Widths(name, max(LEAST_TEXT, text), entries, bar)
 
 
-def _sum(explanation: Explanation) -> str:
-    return number(sum(explanation.scores))
+def _entries(width: int) -> Sequence[str]:
+    """Return the entries of the ledger that have columns in a comparison."""
+    return ENTRIES if width >= LEAST_ENTRIES else (ENTRIES[0], ENTRIES[-1])
+
+
+def _cells(explanation: Explanation, entries: Iterable[str]) -> list[str]:
+    """Return entries of the ledger as text; empty for a method without one."""
+    ledger = explanation.ledger
+    return ["" if ledger is None else number(getattr(ledger, entry)) for entry in entries]
 
 
 def _table(
     rows: Mapping[str, Explanation | str], texts: Mapping[str, Sequence[Section]], console: Console, numbers: bool
 ) -> RenderableType:
-    """Return the table of texts, with a sum, a gap and, in a wide terminal, a bar of the ledger for each method."""
+    """Return the table of texts, with the ledger's entries and, in a wide terminal, its bar for each method."""
     widths = _widths(rows, console.width)
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False, padding=(0, GUTTER, 0, 0))
     table.add_column("method", width=widths.name, overflow="fold")
     table.add_column("text", min_width=LEAST_TEXT, max_width=widths.text, overflow="fold")
-    table.add_column("sum", justify="right", min_width=widths.total, no_wrap=True)
-    if widths.gap:
-        table.add_column("gap", justify="right", min_width=widths.gap, no_wrap=True)
+    for entry, width in widths.entries.items():
+        table.add_column(entry, justify="right", min_width=width, no_wrap=True)
     if widths.bar:
         table.add_column("ledger", no_wrap=True)
     reach = reach_of(row.ledger for row in rows.values() if isinstance(row, Explanation) and row.ledger is not None)
@@ -180,9 +192,7 @@ def _table(
             table.add_row(Line(name), Line(row, style="dim"))
             continue
         text = Group(*_text(texts.get(name, ()), scale_of([row]), console, widths.text, numbers))
-        cells: list[RenderableType] = [Line(name), text, _sum(row)]
-        if widths.gap:
-            cells.append("" if row.ledger is None else number(row.ledger.gap))
+        cells: list[RenderableType] = [Line(name), text, *_cells(row, widths.entries)]
         if widths.bar:
             cells.append("" if row.ledger is None else ledger_bar(row.ledger, reach, widths.bar, console))
         table.add_row(*cells)
@@ -194,8 +204,11 @@ def _pictures(rows: Mapping[str, Explanation | str], console: Console) -> Render
     first = next(row for row in rows.values() if isinstance(row, Explanation))
     titles = ["method", f"largest scores ({node_noun(first)})", *(["virtual\nnode"] if virtual_node(first) else [])]
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
-    for title in (*titles, "sum", "gap"):
-        table.add_column(title, justify="right" if title in ("sum", "gap") else "left")
+    for title in titles:
+        table.add_column(title)
+    entries = _entries(console.width)
+    for entry in entries:
+        table.add_column(entry, justify="right", no_wrap=True)
     for name, row in rows.items():
         if isinstance(row, str):
             table.add_row(Line(name), Line(row, style="dim"))
@@ -203,5 +216,5 @@ def _pictures(rows: Mapping[str, Explanation | str], console: Console) -> Render
         scale = scale_of([row])
         virtual = [scored("", score, scale, console) for _, score in virtual_node(row)]
         cells = [summary(row, scale, console), *([Line(" ").join(virtual)] if virtual_node(first) else [])]
-        table.add_row(Line(name), *cells, _sum(row), "" if row.ledger is None else number(row.ledger.gap))
+        table.add_row(Line(name), *cells, *_cells(row, entries))
     return table
