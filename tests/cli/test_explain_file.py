@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import conserva
 from conserva.cli import main
 from conserva.results.table import COLUMNS
 
+PREDICTIONS = "the target of each row is its prediction"
 TEXTS = ["a joy.", "not much of anything.", 'dull, long and "witty"', "naïve\u2028 🎬"]
 
 
@@ -61,7 +63,7 @@ def test_every_row_of_the_file_is_a_row_of_the_table(
     path = table(tmp_path, [{"id": f"k{i}", "text": text} for i, text in enumerate(TEXTS)])
     out = tmp_path / f"why{ending}"
     assert explain(path, out) == 0
-    assert capsys.readouterr() == ("", f"wrote {out} (4 rows; texts from 'text', ids from 'id')\n")
+    assert capsys.readouterr() == ("", f"wrote {out} (4 rows; texts from 'text', ids from 'id'; {PREDICTIONS})\n")
     rows = read(out)
     assert [list(row) for row in rows] == [list(COLUMNS)] * 4
     assert [row["id"] for row in rows] == ["k0", "k1", "k2", "k3"]
@@ -155,7 +157,8 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
 
     path, out = tmp_path / "texts.txt", tmp_path / "why.jsonl"
     path.write_text("\n".join(MANY))
-    monkeypatch.setattr("conserva.explaining.stream.AT_ONCE", 4)
+    for name, value in (("FEWEST", 4), ("MOST", 4), ("SECONDS", math.inf)):
+        monkeypatch.setattr(f"conserva.explaining.stream.{name}", value)
     append, written = Journal.append, []
 
     def full(self: Journal, record: Any) -> int:

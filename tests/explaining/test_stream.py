@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +24,31 @@ def explained(task: conserva.Text, inputs: Any, target: Any = None, **options: A
     return list(explain_stream(task, iter(inputs), lambda chunk: target, **options))
 
 
+def read_ahead(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let streams read so many inputs ahead, however long they take."""
+    for name, value in (("FEWEST", count), ("MOST", count), ("SECONDS", math.inf)):
+        monkeypatch.setattr(stream, name, value)
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "following"),
+    [(16, 0.1, 32), (512, 0.1, 512), (300, 1.0, 512), (64, 3.0, 64), (64, 6.0, 32), (3, 99.0, 1), (1, 99.0, 1)],
+)
+def test_fewer_inputs_are_read_ahead_if_they_take_long(size: int, seconds: float, following: int) -> None:
+    assert stream._next_size(size, seconds) == following
+
+
+def test_a_slow_stream_yields_what_is_done(task: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SECONDS", -1.0)
+    read: list[str] = []
+    outcomes = explain_stream(task, (read.append(text) or text for text in TEXTS * 3), lambda chunk: None)
+    for _ in range(stream.FEWEST + 1):
+        next(outcomes)
+    assert len(read) == stream.FEWEST + stream.FEWEST // 2
+
+
 def test_a_stream_is_explained_like_a_list(task: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "AT_ONCE", 5)
+    read_ahead(5, monkeypatch)
     found = explained(task, TEXTS, method="gi")
     expected = conserva.explain(task, TEXTS, method="gi")
     assert [one.text for one in found] == TEXTS
@@ -34,7 +58,7 @@ def test_a_stream_is_explained_like_a_list(task: conserva.Text, monkeypatch: pyt
 
 def test_inputs_that_fail_have_their_error_in_their_place(task: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
     for at_once in (1, 3, 512):
-        monkeypatch.setattr(stream, "AT_ONCE", at_once)
+        read_ahead(at_once, monkeypatch)
         given: list[Any] = ["", "a joy.", "good " * 600, conserva.Error("unreadable"), 5, "a bore.", "\ud800", "a joy."]
         found = explained(task, given)
         kinds = ["ok" if isinstance(one, conserva.Explanation) else str(one) for one in found]
@@ -101,7 +125,7 @@ def test_long_texts_are_explained_in_windows(task: conserva.Text) -> None:
 
 
 def test_few_inputs_are_read_ahead(task: conserva.Text, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "AT_ONCE", 4)
+    read_ahead(4, monkeypatch)
     read = []
 
     def inputs() -> Iterator[str]:

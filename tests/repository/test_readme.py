@@ -47,6 +47,7 @@ def test_every_command_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     (tmp_path / "reviews.csv").write_text("text,label\na joy.,positive\nhow dull.,negative\n", encoding="utf-8")
+    (tmp_path / "tickets.csv").write_text("ticket,body\nT1,a joy.\nT2,how dull.\n", encoding="utf-8")
     (tmp_path / "molecules.csv").write_text("smiles,label\nCCO,inactive\nCCN,active\n", encoding="utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", ALL[page], re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if line.startswith(("conserva ", "echo "))]

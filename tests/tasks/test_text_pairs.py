@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from functools import cache
@@ -241,26 +242,51 @@ def test_a_tuple_with_texts_is_not_several_inputs(name: str) -> None:
 
 
 def nli() -> conserva.Text:
-    labels = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    labels = {0: "refuted", 1: "neutral", 2: "supported"}
     return task_of_labels(tuple(labels.items()))
 
 
 @cache
 def task_of_labels(labels: tuple[tuple[int, str], ...]) -> conserva.Text:
     task = task_of("bert", max_position_embeddings=127)
-    task.network.config.id2label = dict(labels)
-    return task
+    network = copy.deepcopy(task.network)
+    network.config.id2label = dict(labels)
+    return conserva.Text(network, task.tokenizer, "bert")
+
+
+@pytest.mark.parametrize("label", ["entailment", "not_entailment", "CONTRADICTION", "Paraphrase", "not paraphrased"])
+def test_a_model_of_a_relation_refuses_single_texts(label: str) -> None:
+    task = task_of_labels(((0, "neutral"), (1, label), (2, "other")))
+    says = f"is one text, but the label {label!r} of .* is about two: give a pair"
+    for given in ("a joy.", ["a joy.", "dull"], ["a joy.", "dull", "long"], iter(["a joy."])):
+        with pytest.raises(conserva.Error, match=says):
+            conserva.explain(task, given)
+    with pytest.raises(conserva.Error, match=says):
+        conserva.evaluate(task, [("a joy.", 1)], ["gi"], reference=False)
+    assert conserva.explain(task, PAIR).sections
+    assert len(conserva.explain(task, [PAIR, PAIRS[1]])) == 2
+
+
+def test_audits_and_doctors_of_relations_use_pairs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    task = task_of_labels(((0, "neutral"), (1, "entailment"), (2, "contradiction")))
+    task.network.save_pretrained(tmp_path)
+    task.tokenizer.save_pretrained(tmp_path)
+    assert main(["doctor", str(tmp_path)]) == 0
+    assert main(["audit", str(tmp_path), "--rules", "exact", "--text", "A man eats.", "--with", "He eats."]) == 0
+    capsys.readouterr()
+    assert main(["audit", str(tmp_path), "--text", "A man eats."]) == 1
+    assert "is one text, but the label 'entailment'" in capsys.readouterr().err
 
 
 SPELLINGS: dict[str, tuple[list[Any], tuple[Any, ...], tuple[Any, ...] | None]] = {
     "texts": (["a joy.", "dull"], ("a joy.", "dull"), None),
     "texts with names": (
-        [("a joy.", "neutral"), ("dull", "Entailment")],
+        [("a joy.", "neutral"), ("dull", "Supported")],
         ("a joy.", "dull"),
-        ("neutral", "Entailment"),
+        ("neutral", "Supported"),
     ),
     "texts with indices": ([("a joy.", 1), ["dull", 0]], ("a joy.", "dull"), (1, 0)),
-    "pairs with names": ([(PAIR, "neutral"), (PAIRS[1], "entailment")], tuple(PAIRS[:2]), ("neutral", "entailment")),
+    "pairs with names": ([(PAIR, "neutral"), (PAIRS[1], "supported")], tuple(PAIRS[:2]), ("neutral", "supported")),
     "pairs with indices, as lists": ([[list(PAIR), 1], [list(PAIRS[1]), 2]], tuple(PAIRS[:2]), (1, 2)),
     "pairs without labels": ([(PAIR, None), (PAIRS[1], None)], tuple(PAIRS[:2]), None),
     "both": ([(PAIR, 0), ("a joy.", 1)], (PAIR, "a joy."), (0, 1)),
@@ -279,7 +305,7 @@ def test_data_is_texts_or_pairs_with_labels(spelling: str) -> None:
     ("data", "says"),
     [
         ([PAIR, PAIRS[1]], r"is not one of the model's labels.*\(\(text, text\), label\), or \(\(text, text\), None\)"),
-        ([("a joy.", "positiv")], "'positiv' of row 1 is not one of the model's labels: 'contradiction', 'neutral'"),
+        ([("a joy.", "positiv")], "'positiv' of row 1 is not one of the model's labels: 'refuted', 'neutral'"),
         ([("a joy.", "neutral"), PAIR], "of row 2 is not one"),
         ([(PAIR, None), (PAIR, 1)], "1 of 2 entries with the label None"),
         ([(("a", "b", "c"), 1)], "neither a text nor a pair of texts"),
@@ -330,7 +356,7 @@ def test_rows_of_a_pair_keep_their_types() -> None:
 
 def test_a_bias_study_refuses_pairs() -> None:
     with pytest.raises(conserva.Error, match="a bias study takes single texts, not pairs"):
-        conserva.bias(nli(), [(PAIR, None)], {"a": ["man"], "b": ["someone"]}, target="entailment - neutral")
+        conserva.bias(nli(), [(PAIR, None)], {"a": ["man"], "b": ["someone"]}, target="supported - neutral")
 
 
 def test_the_command_line_takes_a_second_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,24 @@ REASONS = "“JOY” (+2.000) and “but” (+1.000) count most for it, “Not�
             {"target": "valence", "probability": None, "classes": (ClassScore("arousal", 2.0, None),)},
             f"The output for valence is +1.500: {REASONS}",
         ),
-        ({"scores": (0.0,) * 7}, "The model predicts positive with a probability of 90.0%."),
+        ({"scores": (0.0,) * 7, "ledger": None}, "The model predicts positive with a probability of 90.0%."),
+        (
+            {"ledger": Ledger.of(1.5, 2.25, -70.0, 60.0)},
+            "The model predicts positive with a probability of 90.0%: no word counts much; positions have -70.000.",
+        ),
+        (
+            {"ledger": Ledger.of(1.5, 2.25, 1.0, -41.0)},
+            "The model predicts positive with a probability of 90.0%: no word counts much; biases have -41.000.",
+        ),
+        (
+            {"ledger": Ledger.of(1.5, 2.25, -39.0, 30.0)},
+            f"The model predicts positive with a probability of 90.0%: {REASONS}",
+        ),
+        (
+            {"scores": (-9, -0.5, 0.01, 2.0, 1.0, -0.25, -40.0), "ledger": None},
+            "The model predicts positive with a probability of 90.0%: no word counts much; "
+            "special tokens have -49.000.",
+        ),
         (
             {"scores": (0, 0, 0, 1, 0, 0, 0)},
             "The model predicts positive with a probability of 90.0%: “JOY” (+1.000) counts most for it.",
@@ -306,8 +323,10 @@ def test_the_ledger_on_a_page_adds_up_and_is_named_for_screen_readers() -> None:
 
 def test_a_large_gap_is_explained_below_the_ledger() -> None:
     large = scored(ledger=Ledger.of(1.5, 0.5, 0.0, 0.0), method="gi")
-    assert "The gap of gi is 67% of the absolute entries of its ledger: relevance is lost" in page([large])
-    assert "absolute entries" not in page([scored(ledger=Ledger.of(1.5, 1.5, 0.0, 0.0))])
+    assert "The gap of gi is 67% of the sum of its ledger's absolute values: relevance is lost" in unescape(
+        page([large])
+    )
+    assert "absolute values" not in page([scored(ledger=Ledger.of(1.5, 1.5, 0.0, 0.0))])
 
 
 # Scores without a sign, windows, notes

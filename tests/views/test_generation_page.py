@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from conserva.engine.ledger import ENTRIES, Ledger
 from conserva.results.generation import Generation, Step
 from conserva.views import colours
 from conserva.views.generation_page import page as generation_page
-from conserva.views.generation_wording import chip_label, opening
+from conserva.views.generation_wording import chip_label, opening, verdict
 from conserva.views.ledger_steps import axis_of, ledger_steps
 from conserva.views.wording import number
 from driven_generations import Held, agrees, coloured, driven, lit
@@ -203,6 +204,39 @@ def test_the_page_opens_on_the_token_with_the_clearest_source() -> None:
     assert opening(replace(one, start=8, steps=())) == 0
     nothing = tuple(replace(step, scores=tuple(0.0 for _ in step.scores)) for step in one.steps)
     assert opening(replace(one, steps=nothing)) == 0
+
+
+def test_the_verdict_names_the_clearest_token_and_its_sources() -> None:
+    scores = (9.0, -0.5, 0.0, 4.0, 0.25)
+    one = replace(ONE, features=("<s>", "a", " b", " cat", " dog", " x"), special=(True, *[False] * 5), start=5)
+    one = replace(one, words=(None,) * 6, steps=(Step(" x", scores, 1.0, 0.5, None),), written="so  many\nwords " * 9)
+    assert verdict(one) == (
+        "The generated text is “so many words so many words so many words so many words so m…”; its token “x” comes "
+        "mostly from “cat” (+4.000) and “a” (-0.500)."
+    )
+    assert f"<h1>{verdict(one)}</h1>" in generation_page(one)
+    assert verdict(replace(one, steps=(Step("x", (9.0, 0.0, 0.0, 0.0, 0.0), 1.0, 0.5, None),))).endswith("no token.")
+    assert verdict(replace(one, steps=(), start=6, written="x")) == "The generated text is “x”."
+    assert "\u202e" not in verdict(replace(one, written="\u202ex"))
+
+
+@in_a_browser
+@pytest.mark.parametrize("height", [640, 844])
+def test_on_a_phone_the_whole_ledger_is_visible(tmp_path: Path, height: int) -> None:
+    path = tmp_path / "page.html"
+    measure = """<script>addEventListener("load", () => {
+      const panel = document.getElementById("panel"), last = document.querySelector(".step.output");
+      const below = last.getBoundingClientRect().bottom - panel.getBoundingClientRect().bottom;
+      parent.document.body.append(Object.assign(parent.document.createElement("pre"), {id: "result",
+        textContent: `${panel.scrollHeight - panel.clientHeight} ${below}`}));
+    });</script>"""
+    inside = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", generation_page(ONE), flags=re.DOTALL)
+    frame = f'<iframe style="width:390px;height:{height}px" srcdoc="{escape(inside + measure)}"></iframe>'
+    path.write_text(f"<!doctype html><body>{frame}", encoding="utf-8")
+    found = in_browser(path, "--dump-dom", until='id="result"')
+    hidden, below = map(float, re.search('<pre id="result">(.*?)</pre>', found, re.DOTALL)[1].split())
+    assert hidden <= 1
+    assert below <= 0
 
 
 @in_a_browser

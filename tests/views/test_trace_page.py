@@ -11,6 +11,7 @@ import pytest
 from conserva.results.trace import Trace
 from conserva.views.trace_page import fragment, page
 from conserva.views.trace_wording import LOOK_FOR
+from conserva.views.verdict import verdict
 from conserva.views.wording import number
 from flat_text import flat
 from made_up_explanations import BROWSER, WITH_FOCUS, in_browser
@@ -46,6 +47,7 @@ def test_every_cell_has_its_score_as_text(view, features: int) -> None:
     ]
     assert html.count('tabindex="0"') == len(labels) + 1  # the cells and the box that scrolls
     assert LOOK_FOR in flat(html)
+    assert f"<h2>{verdict(one.explanation())}</h2>" in unescape(html)
     assert re.search('class="conserva trace (few|some|many)"', html).group(1) == (  # type: ignore[union-attr]
         "few" if features <= 10 else "some" if features <= 60 else "many"
     )

@@ -23,10 +23,20 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 @pytest.mark.parametrize(
     ("gap", "output", "method", "says"),
     [
-        (1.0, 2.0, "gi", "The gap of gi is 50% of the absolute entries of its ledger: relevance is lost."),
-        (-1.0, -2.0, "ah+ln", "The gap of ah+ln is 50% of the absolute entries of its ledger: relevance is lost."),
-        (-1.0, 2.0, "gi", "The gap of gi is 25% of the absolute entries of its ledger: relevance is counted twice."),
-        (1.0, -2.0, "gi", "The gap of gi is 25% of the absolute entries of its ledger: relevance is counted twice."),
+        (1.0, 2.0, "gi", "The gap of gi is 50% of the sum of its ledger's absolute values: relevance is lost."),
+        (-1.0, -2.0, "ah+ln", "The gap of ah+ln is 50% of the sum of its ledger's absolute values: relevance is lost."),
+        (
+            -1.0,
+            2.0,
+            "gi",
+            "The gap of gi is 25% of the sum of its ledger's absolute values: relevance is counted twice.",
+        ),
+        (
+            1.0,
+            -2.0,
+            "gi",
+            "The gap of gi is 25% of the sum of its ledger's absolute values: relevance is counted twice.",
+        ),
         (30.0, 2.0, "gi", "The gap of gi is 52% of "),
         (1.0, 0.0, "gi", "The gap of gi is 50% of "),
     ],
@@ -34,14 +44,18 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: str) -> None:
     note = gap_note(with_gap(gap, output, method))
     assert note.startswith(says)
-    assert note.endswith("exact has no gap, and conserva audit finds the cause.")
+    assert note.endswith(f"exact has no gap; `conserva audit --rules {method}` finds the cause.")
+
+
+def test_an_audit_is_not_suggested_for_methods_that_it_does_not_take() -> None:
+    assert gap_note(with_gap(1.0, 2.0, "ig:steps=5")).endswith("relevance is lost. exact has no gap.")
 
 
 @pytest.mark.parametrize("method", ["exact", "exact:gamma=0.1", "exact:bilinear=half"])
 def test_a_gap_of_exact_is_rounding(method: str) -> None:
     note = gap_note(with_gap(1.0, 2.0, method, "bfloat16"))
     assert note.startswith(
-        f"The gap of {method} is 50% of the absolute entries of its ledger: rounding errors of bfloat16."
+        f"The gap of {method} is 50% of the sum of its ledger's absolute values: rounding errors of bfloat16."
     )
     assert note.endswith("Load the model in float32, and it closes.")
 

@@ -77,7 +77,7 @@ def examine(
     frozen = all(rule.freezes for rule in (rule_set.attention, rule_set.norm, rule_set.activation))
     if frozen and result.ledger is not None:
         gap = float(result.ledger.gap_share.max())
-        text = f"the gap is {gap:.1e} of the absolute entries of its ledger"
+        text = f"the gap is {gap:.1e} of the sum of its ledger's absolute values"
         findings.append(Finding("ledger", gap <= LARGEST_GAP, gap, text))
     else:
         findings.append(Finding("ledger", None, None, f"{rule_set.name!r} does not promise that the ledger closes"))

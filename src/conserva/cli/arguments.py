@@ -36,7 +36,11 @@ class Parser(argparse.ArgumentParser):
         (file or sys.stderr).write(message)  # argparse ignores errors here, such as that of a full disk
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable(message, limit=ERROR_LENGTH))
+        """Print a line, without the usage: that of a command with many options is long."""
+        shown = printable(message, limit=ERROR_LENGTH)
+        self.exit(
+            2, f"{self.prog}: error: {shown}{'' if shown.endswith(('.', '?')) else '.'} See {self.prog} --help.\n"
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

@@ -18,8 +18,8 @@ AUDIT = """examples:
   conserva audit sentiment --text "a joy." --target positive --html audit.html --png audit.png
 
 Run this first on a new model: it shows which rule applies to which call, where relevance is lost, and whether the
-ledger closes. With --max-gap the exit code is 1 if the gap of a text exceeds this share of the absolute entries of
-its ledger, for use in CI."""
+ledger closes. With --max-gap the exit code is 1 if the gap of a text exceeds this share of the sum of its ledger's
+absolute values, for use in CI."""
 
 
 def add(commands: Commands) -> None:
@@ -69,5 +69,5 @@ def _audit(given: argparse.Namespace) -> None:
     if given.max_gap is not None and not last.gap_share() <= given.max_gap:
         raise Error(
             f"--max-gap {given.max_gap:g} is exceeded: under {last.rules!r} the largest gap is "
-            f"{last.gap_share():.3g} of the absolute entries of its ledger."
+            f"{last.gap_share():.3g} of the sum of its ledger's absolute values."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from types import ModuleType
 
 from .. import __version__
 from .._util.nearest import nearest
+from ..attribution.registry import methods as known_methods
 from . import (
     audit_command,
     bias_command,
@@ -60,15 +62,27 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser, commands = parser_of_all()
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
-        options = [option[2:] for action in commands[given.command]._actions for option in action.option_strings]
-        wrong = [each[2:].partition("=")[0] for each in unknown if each.startswith("--")]
-        near = next(filter(None, (nearest(name, options) for name in wrong)), None)
-        hint = f". Did you mean '--{near}'?" if near else ""
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        command = commands[given.command]
+        command.error(f"unrecognized arguments: {shlex.join(unknown)}{_hint(given, command, unknown)}")
     for name, value in vars(given).items():
         if value == []:  # argparse's result for `--option=--`
             parser.error(f"argument --{name.replace('_', '-')}: expected one argument, not '--'")
     return given
+
+
+def _hint(given: argparse.Namespace, command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Return what the user may have meant by unknown arguments; empty if nothing comes near."""
+    options = [option[2:] for action in command._actions for option in action.option_strings]
+    wrong = [each[2:].partition("=")[0] for each in unknown if each.startswith("--")]
+    near = next(filter(None, (nearest(name, options) for name in wrong)), None)
+    if near:
+        return f". Did you mean '--{near}'?"
+    if wrong or len(unknown) > 1:
+        return ""
+    for name in ("methods", "rules"):
+        if getattr(given, name, None) and unknown[0].partition(":")[0] in known_methods():
+            return f". Separate the values of --{name} by commas: --{name} {getattr(given, name)},{unknown[0]}"
+    return ". The second text of a pair is given by '--with'" if "with" in options else ""
 
 
 def checked(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -124,18 +124,21 @@ def _to_table(task: Task, given: argparse.Namespace) -> None:
     with FileJournal(task, given) as journal:
         count = given.rows.count
         advise_if_interrupted(lambda: f"{journal.done:,} of {count:,} rows are done, and the same command goes on")
+        if journal.done:
+            print_message(f"resuming: {journal.done:,} of {count:,} rows are done")
         with progress("explaining") as report:
-            if journal.done:
-                report(journal.done, count)
+            report(journal.done, count)
             for row, outcome in _outcomes(task, given, journal.done):
                 journal.add(row, outcome)
                 report(journal.done, count)
         if given.html or given.png:
             write_pages(journal.explanations(), given)
+        wrote = "replaced" if given.out.exists() else "wrote"
         journal.write_table(given.out, f"--out {given.out}")
         failed = f", {journal.failed:,} with an error" if journal.failed else ""
         columns = f"; {given.rows.description}" if given.rows.description else ""
-        print_message(f"wrote {given.out} ({journal.done:,} rows{failed}{columns})")
+        targets = "" if given.target or given.contrast else "; the target of each row is its prediction"
+        print_message(f"{wrote} {given.out} ({journal.done:,} rows{failed}{columns}{targets})")
         if journal.failed == journal.done:
             raise Error(f"--file {given.file}: no row could be explained. The first: {journal.first_error}")
 

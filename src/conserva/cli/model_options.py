@@ -20,6 +20,9 @@ TEXTS = (
 )
 """The default inputs."""
 
+SECOND = "somebody liked the film."
+"""The default second text, for models that need pairs."""
+
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the model, the inputs and the target."""
@@ -30,6 +33,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     add_dtype(parser)
     parser.add_argument("--text", action="append", help="an input text; may be repeated")
+    parser.add_argument(
+        "--with", dest="second", metavar="TEXT", help="the second text of each pair, for models of pairs"
+    )
     parser.add_argument("--target", help="a label, a class index, or a contrast 'a - b' (default: the prediction)")
 
 
@@ -39,11 +45,15 @@ def check_names(given: argparse.Namespace) -> None:
         raise Error(f"Two models are given, {given.name!r} and --model {given.model!r}: give one.")
 
 
-def model_and_texts(given: argparse.Namespace) -> tuple[Task, list[str], str | int | None]:
-    """Load the model, and return its task, the texts, and the target."""
+def model_and_texts(given: argparse.Namespace) -> tuple[Task, list[str | tuple[str, str]], str | int | None]:
+    """Load the model, and return its task, the texts or pairs of texts, and the target."""
     task = load_task(given, given.name or given.model or BUNDLED)
     _check_texts(task, given.text)
-    return task, list(given.text or TEXTS), target_of(given.target, task)
+    texts = list(given.text or TEXTS)
+    second = given.second
+    if second is None and not given.text and getattr(task, "relation", None):
+        second = SECOND
+    return task, [text if second is None else (text, second) for text in texts], target_of(given.target, task)
 
 
 def _check_texts(task: Task, texts: list[str] | None) -> None:

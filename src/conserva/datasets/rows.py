@@ -100,7 +100,7 @@ class TextRows:
         if self._reader is READERS[".txt"]:
             return ""
         second = "" if self._second is None else f", second texts from {self._second!r}"
-        ids = "row numbers as ids" if self._id is None else f"ids from {self._id!r}"
+        ids = "row numbers as ids (--id-column NAME takes others)" if self._id is None else f"ids from {self._id!r}"
         return f"texts from {self._text!r}{second}, {ids}"
 
     def __iter__(self) -> Iterator[TextRow]:

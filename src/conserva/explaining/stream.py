@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
@@ -14,8 +15,11 @@ from ..results.explanation import Explanation
 from ..tasks.task import Task
 from .explain import explain_with
 
-AT_ONCE = 512
+FEWEST, MOST = 16, 512
 """The number of inputs that are read ahead, so that inputs of similar length share a batch."""
+
+SECONDS = 5.0
+"""How long the explanations of these inputs may take: until then, none of them is yielded."""
 
 PROBES = 3
 """If so many inputs that can be encoded fail at first, the error is about the model, the method or the target."""
@@ -34,7 +38,7 @@ def explain_stream(
     batch_tokens: int | None = None,
     fingerprint: bool = False,
 ) -> Iterator[Outcome]:
-    """Yield the explanations of an iterable of inputs in order, holding at most `AT_ONCE` inputs in memory.
+    """Yield the explanations of an iterable of inputs in order, holding at most `MOST` inputs in memory.
 
     For an input that cannot be explained, its `Error` is yielded. An error that is not about one input is raised: the
     method does not apply to the model, or the first inputs all fail although they can be encoded.
@@ -68,9 +72,19 @@ def explain_stream(
 
         explained = _Explained(explain_all, lambda item: task.encode(item, truncate=truncate or bool(windows)))
         rest = iter(inputs)
-        while chunk := list(islice(rest, AT_ONCE)):
+        size = FEWEST
+        while chunk := list(islice(rest, size)):
+            began = time.monotonic()
             outcomes = iter(explained.each([item for item in chunk if not isinstance(item, Error)]))
+            size = _next_size(size, time.monotonic() - began)
             yield from (item if isinstance(item, Error) else next(outcomes) for item in chunk)
+
+
+def _next_size(size: int, seconds: float) -> int:
+    """Return the number of inputs to read ahead, after so many took so long."""
+    if seconds > SECONDS:
+        return max(1, size // 2)
+    return min(MOST, 2 * size) if seconds < SECONDS / 2 else size
 
 
 class _Explained:

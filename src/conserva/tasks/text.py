@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -38,6 +39,9 @@ ROUNDED_TO = 16
 
 _UNBOUNDED = 1_000_000
 """Tokenizers without a limit report a very large number instead."""
+
+_RELATION = re.compile("entail|contradict|paraphras", re.IGNORECASE)
+"""Labels of models of pairs."""
 
 SETTINGS_FILE = "config_sentence_transformers.json"
 """The file in which sentence-transformers saves the activation of a cross-encoder and the similarity of an encoder."""
@@ -128,6 +132,11 @@ class Text(Classifier):
         inputs = self.tokenizer("a", return_tensors="pt", return_token_type_ids=False).to(device)
         with untouched(self.model), torch.no_grad():
             return int(self.model(**inputs).logits.shape[-1])
+
+    @cached_property
+    def relation(self) -> str | None:
+        """A label that is about two texts, such as "entailment": every input must be a pair. None if there is none."""
+        return next((label for label in self.labels if self.takes_pairs and _RELATION.search(label)), None)
 
     @property
     def longest(self) -> int:
@@ -224,6 +233,11 @@ class Text(Classifier):
                 raise Error(f"{given}={text!r:.60} is not a string: {self.name} takes texts.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"
             raise Error(f"{given}={text!r:.60}: {self.name} takes {takes}. Give several inputs as a list.")
+        if isinstance(text, str) and self.relation:
+            raise Error(
+                f"{given}={text!r:.60} is one text, but the label {self.relation!r} of {self.name} is about two: give "
+                'a pair, as the tuple ("premise", "hypothesis"), or by --with.'
+            )
         for part in text if isinstance(text, tuple) else (text,):
             if not part.strip():
                 where = "" if part is text else f" in the pair {text!r:.60}"

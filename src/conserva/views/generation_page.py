@@ -27,6 +27,7 @@ from .generation_wording import (
     shown,
     sink_of,
     strongest,
+    verdict,
 )
 from .rendering import asset, render
 from .wording import number
@@ -42,6 +43,7 @@ def page(generation: Generation) -> str:
     return render(
         "generation.html",
         title=headline(generation),
+        verdict=verdict(generation),
         digest=base64.b64encode(hashlib.sha256(script).digest()).decode(),
         hint=HINT,
         help=HELP,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .._util.text import printable
 from ..results.explanation import Sink
 from ..results.generation import Generation, Step
 from .wording import number
@@ -11,6 +12,12 @@ from .wording import number
 NO_LEDGER = "no ledger: this method does not decompose the output"
 FEW = 5
 """Number of source tokens listed for a generated token."""
+
+LONGEST = 60
+"""The maximum number of characters of the generated text in the verdict."""
+
+MENTIONED = 2
+"""Number of source tokens in the verdict."""
 
 PROMPT, GENERATED = "prompt", "generated text"
 
@@ -40,6 +47,23 @@ def headline(generation: Generation) -> str:
     return f"{what} · {generation.method} · {generation.model}"
 
 
+def verdict(generation: Generation) -> str:
+    """Return what was generated, and the strongest sources of the token on which a page opens."""
+    written = printable(" ".join(generation.written.replace("↵", " ").split()))
+    text = written if len(written) <= LONGEST else f"{written[:LONGEST].rstrip()}…"
+    if not generation.steps:
+        return f"The generated text is “{text}”."
+    aside = _aside(generation)
+    step = generation.steps[opening(generation)]
+    scores = [(i, score) for i, score in enumerate(step.scores) if i not in aside and score]
+    sources = [
+        f"“{printable(shown(generation.features[i]))}” ({number(score)})"
+        for i, score in sorted(scores, key=lambda pair: -abs(pair[1]))[:MENTIONED]
+    ]
+    start = f"The generated text is “{text}”; its token “{printable(shown(step.token))}”"
+    return f"{start} comes mostly from {' and '.join(sources)}." if sources else f"{start} comes from no token."
+
+
 def shown(token: str) -> str:
     """Return a token stripped for a list; blanks are made visible if it has nothing else."""
     return token.strip() or "␣" * len(token)
@@ -61,7 +85,7 @@ def opening(generation: Generation) -> int:
 
     Tokens of the template and the first token are left out, as sources and in the sum of which the share is taken.
     """
-    aside = {i for i, special in enumerate(generation.special) if special} | {sink_of(generation)}
+    aside = _aside(generation)
 
     def clearness(step: int) -> float:
         sizes = {i: abs(score) for i, score in enumerate(generation.steps[step].scores) if i not in aside}
@@ -70,6 +94,11 @@ def opening(generation: Generation) -> int:
 
     steps = [i for i in range(len(generation.steps)) if generation.start + i not in aside]
     return max(steps, key=clearness, default=0)
+
+
+def _aside(generation: Generation) -> set[int]:
+    """Return the indices of the tokens of the template, and of the first token."""
+    return {i for i, special in enumerate(generation.special) if special} | {sink_of(generation)}
 
 
 def strongest(generation: Generation, step: Step, many: int = FEW) -> list[tuple[str, float]]:

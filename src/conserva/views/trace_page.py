@@ -7,6 +7,7 @@ from ..results.trace import Trace
 from .components import bar_of
 from .rendering import render
 from .trace_wording import LOOK_FOR, headline, scale_of, sums_note
+from .verdict import verdict
 from .wording import ledger_line
 
 FEW, MANY = 10, 60
@@ -34,6 +35,7 @@ def _rendered(layout: str, trace: Trace) -> str:
         "trace.html",
         layout=layout,
         title=headline(trace),
+        verdict=verdict(trace.explanation()),
         scale=scale_of(trace),
         rows=rows[::-1],
         features=list(zip(trace.features, trace.special, strict=True)),

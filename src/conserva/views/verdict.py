@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .._util.text import displayed, printable
 from ..results.explanation import Explanation
 from .picture_nodes import strongest
@@ -13,7 +15,8 @@ _MENTIONED = 2
 """The number of features named on each side."""
 
 _SMALL = 0.05
-"""Features below this share of the largest score are not named."""
+"""Features below this share of the largest score are not named; nor is any if other parts of the output are so much
+larger."""
 
 
 def verdict(explanation: Explanation) -> str:
@@ -45,6 +48,11 @@ def _output(target: str, output: float) -> str:
 def _reasons(explanation: Explanation) -> str:
     scores = _named(explanation)
     largest = max((abs(score) for _, score in scores), default=0.0)
+    rest = _rest(explanation)
+    most = max(rest, key=lambda name: abs(rest[name]))
+    if scores and largest < _SMALL * abs(rest[most]):
+        kind = "node" if explanation.picture is not None else "word"
+        return f"no {kind} counts much; {most} have {number(rest[most])}"
     named: dict[str, float] = {}
     for name, score in sorted(scores, key=lambda each: -abs(each[1])):
         if abs(score) > _SMALL * largest:
@@ -56,6 +64,15 @@ def _reasons(explanation: Explanation) -> str:
     for_it = f"{_listed(above)} {_plural(above, 'counts', 'count')} most for it" if above else ""
     verb = "" if above else _plural(below, " counts", " count")
     return ", ".join(filter(None, (for_it, f"{_listed(below)}{verb} most against it" if below else "")))
+
+
+def _rest(explanation: Explanation) -> dict[str, float]:
+    """Return the parts of the output that are not among the named features."""
+    special = (score for score, added in zip(explanation.scores, explanation.special, strict=True) if added)
+    rest = {"special tokens": math.fsum(special)}
+    if explanation.ledger is not None:
+        rest |= {"positions": explanation.ledger.positions, "biases": explanation.ledger.biases}
+    return rest
 
 
 def _plural(named: list[tuple[str, float]], one: str, several: str) -> str:

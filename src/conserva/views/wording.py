@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ..engine.ledger import ENTRIES, Ledger
-from ..engine.rules import DEFAULT
+from ..engine.rules import DEFAULT, RULE_SETS
 from ..results.explanation import Explanation
 
 HIDDEN = 1e-3
@@ -15,7 +15,7 @@ HIDDEN = 1e-3
 LARGE_GAP = 0.05
 """A gap is large if `Ledger.gap_share` is above this."""
 
-OF_LEDGER = "the absolute entries of its ledger"
+OF_LEDGER = "the sum of its ledger's absolute values"
 """The whole of which `Ledger.gap_share` is a share."""
 
 LARGE = 1e7
@@ -65,8 +65,13 @@ def gap_note(explanation: Explanation) -> str:
         dtype = explanation.provenance.get("dtype", "low precision")
         what = f"rounding errors of {dtype}. Load the model in float32, and it closes."
     else:
-        what = f"{lost_or_twice(ledger)}. {DEFAULT} has no gap, and conserva audit finds the cause."
+        cause = f"; `conserva audit --rules {explanation.method}` finds the cause" if _is_audited(explanation) else ""
+        what = f"{lost_or_twice(ledger)}. {DEFAULT} has no gap{cause}."
     return f"The gap of {explanation.method} is {share:.0%} of {OF_LEDGER}: {what}"
+
+
+def _is_audited(explanation: Explanation) -> bool:
+    return explanation.method in RULE_SETS
 
 
 def lost_or_twice(ledger: Ledger[float]) -> str:
@@ -92,7 +97,8 @@ def constants_note(explanation: Explanation) -> str:
     others = [one.label for one in explanation.classes if one.label != explanation.target]
     if explanation.probability is None or explanation.sink is not None or not others:
         return note
-    return f'{note} A contrast may have less of both, such as the target "{explanation.target} - {others[0]}".'
+    contrast = f'"{explanation.target} - {others[0]}"'
+    return f"{note} In a contrast, such as the target {contrast}, what both classes have in common cancels."
 
 
 def hidden_line(explanation: Explanation) -> str:
