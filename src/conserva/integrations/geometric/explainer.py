@@ -171,7 +171,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             positions = positions - virtual
         entries = {
             "explained_output": result.output,
-            "input_relevance": nodes,
+            "input_relevance": nodes.sum(),
             "virtual_relevance": virtual,
             "position_relevance": positions,
             "bias_relevance": ledger.biases,
