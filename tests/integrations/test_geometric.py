@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
 
-from torch_geometric.explain import Explanation
 from torch_geometric.nn import GINConv, GPSConv, global_add_pool
 from torch_geometric.utils import softmax, to_dense_batch
 
@@ -35,6 +34,7 @@ from graph_models import (
     Ending,
     OneTable,
     X,
+    added_up,
     built,
     explainer,
     numbers_and_edges,
@@ -59,11 +59,6 @@ def directly(model: nn.Module, x: Tensor, edges: Tensor, target: Any, rules: str
     return conserva.relevance(OneSample().eval(), x[None], lambda out: target(out).reshape(1), rules=rules)
 
 
-def total(one: Explanation) -> float:
-    parts = ("virtual_relevance", "position_relevance", "bias_relevance", "gap")
-    return float(one.node_mask.sum() + sum(one[part] for part in parts if part in one))
-
-
 # The algorithm.
 
 
@@ -76,43 +71,10 @@ def test_an_explanation_is_the_relevance_of_the_predicted_class(model: str, rule
     assert one.validate()
     assert one.rules == rules
     torch.testing.assert_close(one.node_mask, expected.values["x"][0], **EXACT)
-    torch.testing.assert_close(one.explained_output, net(X[:5], PATH).max().detach(), **EXACT)
+    torch.testing.assert_close(one.explained_output, net(X[:5], PATH).max().detach().reshape(1), **EXACT)
     by_object = explainer(net, rules)(X[:5], PATH)
     torch.testing.assert_close(by_object.node_mask, one.node_mask.sum(1, keepdim=True), **EXACT)
-    torch.testing.assert_close(one.bias_relevance, expected.ledger.biases[0], **EXACT)
-
-
-@over_models
-def test_books_close_under_exact(model: str) -> None:
-    one = explainer(built(model))(X, BOTH, batch=BATCH)
-    assert abs(one.gap) < 1e-10
-    assert total(one) == pytest.approx(float(one.explained_output), abs=1e-10)
-    assert float(explainer(built(model), "gi")(X, BOTH, batch=BATCH).gap.abs()) > 1e-3
-
-
-@over_models
-def test_graphs_of_a_batch_are_explained_as_each_alone(model: str) -> None:
-    explain = explainer(built(model), "ah+ln", explanation_type="phenomenon")
-    together = explain(X, BOTH, batch=BATCH, target=torch.tensor([2, 0]))
-    first = explain(X[:5], PATH, batch=torch.zeros(5).long(), target=torch.tensor([2]))
-    second = explain(X[5:], PAIR, batch=torch.zeros(2).long(), target=torch.tensor([0]))
-    torch.testing.assert_close(together.node_mask, torch.cat([first.node_mask, second.node_mask]), **EXACT)
-    torch.testing.assert_close(together.bias_relevance, first.bias_relevance + second.bias_relevance, **EXACT)
-    # One of several outputs: the nodes of other graphs get nothing.
-    alone = explain(X, BOTH, batch=BATCH, target=torch.tensor([2, 0]), index=1)
-    torch.testing.assert_close(alone.node_mask, torch.cat([0 * first.node_mask, second.node_mask]), **EXACT)
-
-
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "Graphormer"])
-@pytest.mark.parametrize("index", [3, torch.tensor([3]), torch.tensor([0, 3])], ids=["int", "one", "two"])
-def test_nodes_are_explained_by_their_index(model: str, index: Any) -> None:
-    net = built(model, "node")
-    one = explainer(net, model_config={**MULTICLASS, "task_level": "node"})(X[:5], PATH, index=index)
-    rows = torch.as_tensor(index).reshape(-1)
-    expected = directly(net, X[:5], PATH, lambda out: out[rows].max(1).values.sum(), "exact")
-    torch.testing.assert_close(one.node_mask[:, 0], expected.scores()[0], **EXACT)
-    assert total(one) == pytest.approx(float(one.explained_output), abs=1e-10)
-    assert one.validate()
+    torch.testing.assert_close(one.bias_relevance, expected.ledger.biases, **EXACT)
 
 
 @pytest.mark.parametrize("model", WITH_IDS)
@@ -124,7 +86,7 @@ def test_ids_have_relevance_at_their_embeddings(model: str, graphs: str) -> None
     given = whole if graphs == "two" else {"x": IDS[:5], "edge_index": PATH}
     one = explainer(net, at=at)(**given)
     assert one.node_mask.shape == (len(given["x"]), 1)
-    assert total(one) == pytest.approx(float(one.explained_output), abs=1e-10)
+    torch.testing.assert_close(added_up(one), one.explained_output, **EXACT)
     assert one.validate()
     if at == "inputs":  # all of them together make the number, with the virtual node
         assert one.node_mask.abs().min() > 0
@@ -136,9 +98,9 @@ def test_graphormers_virtual_node_has_its_share_wherever_relevance_is_read() -> 
     net = numbers_and_edges()
     at_inputs, at_tokens = (explainer(net, "ah+ln", at)(X, BOTH, batch=BATCH) for at in ("inputs", "graphormer.tokens"))
     torch.testing.assert_close(at_inputs.virtual_relevance, at_tokens.virtual_relevance, **EXACT)
-    assert at_inputs.virtual_relevance.abs() > 1e-3
+    assert at_inputs.virtual_relevance.abs().min() > 1e-3
     for one in (at_inputs, at_tokens):
-        assert total(one) == pytest.approx(float(one.explained_output), abs=1e-10)
+        torch.testing.assert_close(added_up(one), one.explained_output, **EXACT)
     found = conserva.relevance(net.graphormer, padded_inputs(X[:5], PATH), rules="ah+ln", at="tokens").scores()
     torch.testing.assert_close(at_tokens.node_mask[:5, 0], found[0, 1:], **EXACT)
 
@@ -172,7 +134,7 @@ def test_a_binary_score_speaks_for_class_1(return_type: str, target: int) -> Non
     expected = directly(net, X[:5], PATH, lambda out: out[0, 0], "exact")
     torch.testing.assert_close(one.node_mask[:, 0], sign * expected.scores()[0], **EXACT)
     assert float(one.explained_output) == pytest.approx(sign * net(X[:5], PATH)[0, 0].item())
-    assert total(one) == pytest.approx(float(one.explained_output), abs=1e-10)
+    torch.testing.assert_close(added_up(one), one.explained_output, **EXACT)
 
 
 def test_a_regression_is_explained_as_it_is() -> None:
@@ -287,6 +249,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: explainer(Gin())(X[:5].float(), PATH, node_mask=torch.ones(5)),
         "argument 'node_mask'",
     ),
+    "ledger": (
+        lambda: explainer(Gin()).algorithm(Gin(), X[:5], PATH, target=torch.tensor([0]), gap=torch.ones(5)),
+        "argument 'gap'",
+    ),
     "rules": (lambda: RelevanceExplainer("best"), "rules='best'"),
     "places": (lambda: RelevanceExplainer(at=["a", "b"]), "at=\\['a', 'b'\\]"),
     "place": (lambda: explainer(built("GPSConv"), at="nowhere")(X[:5], PATH), "at='nowhere'"),
@@ -299,6 +265,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "targets": (
         lambda: explainer(built("GPSConv"), **PHENOMENON)(X[:5], PATH, target=torch.tensor([0, 1])),
         "2 entries for 1 output",
+    ),
+    "no such output": (
+        lambda: explainer(built("GPSConv"))(X[:5], PATH, index=1),
+        r"index=tensor\(\[1\]\) does not fit",
+    ),
+    "no output": (
+        lambda: explainer(built("GPSConv"))(X[:5], PATH, index=torch.tensor([False])),
+        r"selects none of 1 output\(s\)",
     ),
     "numbers as targets": (
         lambda: explainer(built("GPSConv"), **PHENOMENON)(X[:5], PATH, target=torch.tensor([0.5])),

@@ -1,11 +1,9 @@
-"""Fidelity of signed scores, on models whose answers are sums: every number is known. The page runs."""
+"""Fidelity of signed scores, on models whose answers are sums: every number is known."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,17 +217,3 @@ def test_what_has_no_fidelity_is_said(case: str) -> None:
     call, message = WRONG_FIDELITY[case]
     with pytest.raises(conserva.Error, match=message):
         call()
-
-
-# The page.
-
-
-def test_every_line_of_the_page_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "geometric.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(compile(block, "geometric.md", "exec"), names)
-    assert names["explanation"].validate()
-    assert names["quality"].removal == "subgraph"
-    parts = names["parts"]
-    assert float(sum(parts)) == pytest.approx(float(names["explanation"].explained_output), abs=1e-5)

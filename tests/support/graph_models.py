@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
 
-from torch_geometric.explain import Explainer
+from torch_geometric.explain import Explainer, Explanation
 from torch_geometric.nn import GATConv, GATv2Conv, GINConv, GPSConv, TransformerConv, global_mean_pool
 from torch_geometric.utils import to_dense_batch
 
@@ -51,6 +51,8 @@ class Gps(GraphModel):
 
 
 class Transformer(GraphModel):
+    takes_edges = True
+
     def __init__(self, level: str) -> None:
         super().__init__(level)
         self.first, self.second = (
@@ -68,9 +70,9 @@ class Transformer(GraphModel):
 
 
 class Gat(GraphModel):
-    def __init__(self, level: str) -> None:
+    def __init__(self, level: str, conv: type[nn.Module]) -> None:
         super().__init__(level)
-        self.first, self.second = GATConv(4, 4, 2), GATv2Conv(8, 8)
+        self.first, self.second = conv(4, 4, 2), conv(8, 8)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
         return self.read_out(self.second(self.first(x, edge_index).relu(), edge_index), batch)
@@ -118,7 +120,8 @@ def numbers_and_edges() -> SparseGraphormer:
 MODELS: dict[str, Callable[[str], nn.Module]] = {
     "GPSConv": Gps,
     "TransformerConv": Transformer,
-    "GATConv": Gat,
+    "GATConv": lambda level: Gat(level, GATConv),
+    "GATv2Conv": lambda level: Gat(level, GATv2Conv),
     "MultiheadAttention": Dense,
     "Graphormer": lambda level: numbers_and_edges(),
 }
@@ -144,6 +147,15 @@ def built(name: str, level: str = "graph") -> nn.Module:
 def explainer(model: nn.Module, rules: Any = "exact", at: str = "inputs", **changes: Any) -> Explainer:
     settings = {"explanation_type": "model", "node_mask_type": "object", "model_config": MULTICLASS, **changes}
     return Explainer(model, RelevanceExplainer(rules, at), **settings)
+
+
+PARTS = ("virtual_relevance", "position_relevance", "bias_relevance", "gap")
+
+
+def added_up(one: Explanation) -> Tensor:
+    """The sum of the parts of each explained output, whose inputs are those of the nodes."""
+    torch.testing.assert_close(one.input_relevance.sum(), one.node_mask.sum(), rtol=1e-10, atol=1e-10)
+    return one.input_relevance + sum(one[part] for part in PARTS if part in one)
 
 
 class Ending(nn.Module):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.explain import Explanation  # type: ignore[import-untyped]
 from torch_geometric.explain.algorithm import ExplainerAlgorithm  # type: ignore[import-untyped]
-from torch_geometric.explain.config import MaskType  # type: ignore[import-untyped]
+from torch_geometric.explain.config import MaskType, ModelTaskLevel  # type: ignore[import-untyped]
 
 from ...engine import module_tree
 from ...engine.context import Propagation, as_rule_set
@@ -20,10 +21,18 @@ from ...engine.passes import INPUTS, Pass, Relevance
 from ...engine.rules import RuleSet
 from ...engine.untouched import untouched
 from ...errors import Error, NotApplicable
+from .explanation import ENTRIES, explanation_of
 from .graphormer import SparseGraphormer, sizes_of
-from .scores import explained_number, raw_scores
+from .scores import explained_number, explained_rows, raw_scores
 
 _NODES = "x"
+
+OUTPUTS_AT_ONCE = 16
+"""The number of outputs that are explained from one forward pass: for each, the relevance of all nodes is kept."""
+
+LARGEST_LEAK = 1e-6
+"""The largest share of an output's relevance at nodes of other graphs that is attributed to rounding."""
+
 _KERNELS = ("PerformerAttention", "PolynormerAttention", "SGFormerAttention")
 """Attention layers of PyTorch Geometric without a softmax, for which there are no attention rules."""
 
@@ -35,12 +44,14 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     `model(x, edge_index, ...)`. Inputs other than `x` are constants. What is explained is the logit of the target
     class, whatever the model's `return_type`: for probabilities and log-probabilities, the input of the last softmax,
     log_softmax or sigmoid. A binary model has one logit, that of class 1; for class 0 its negative is explained. The
-    output of a regression is explained as it is. If several outputs are explained at once, it is their sum.
+    output of a regression is explained as it is.
 
-    The explanation has a `node_mask`, nodes x 1 or nodes x features, and as scalar tensors
-    `explained_output = node_mask.sum() + virtual_relevance + position_relevance + bias_relevance + gap`: the relevance
-    of the virtual node (SparseGraphormer only), of constants that belong to a position, of other constants, and the
-    relevance that the rules lose or count twice. `rules` is the name of the rule set.
+    The explanation has a `node_mask`, nodes x 1 or nodes x features, which is a sum over the explained outputs, and
+    tensors with one number for each of them: `explained_output = input_relevance + virtual_relevance +
+    position_relevance + bias_relevance + gap`. These are the relevance of all nodes, of the virtual node
+    (SparseGraphormer only), of constants that belong to a position, of other constants, and the relevance that the
+    rules lose or count twice. The nodes of each graph of a batch add up to its `input_relevance`; graphs that are
+    mixed, by edges between them or by a layer, raise an `Error`. `rules` is the name of the rule set.
 
     Parameters
     ----------
@@ -51,6 +62,14 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         module whose output has a row for each node.
     trusted
         Names of custom autograd functions that are linear in their input.
+
+    Examples
+    --------
+    >>> explainer = Explainer(model, RelevanceExplainer("exact"), explanation_type="model", node_mask_type="object",
+    ...     model_config={"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"})
+    >>> explanation = explainer(x, edge_index, batch=batch)
+    >>> explanation.node_mask.shape, explanation.gap.shape
+    (torch.Size([7, 1]), torch.Size([2]))
     """
 
     def __init__(
@@ -89,9 +108,22 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         module_tree.refuse_opaque_modules(modules)
         _refuse_kernels(modules, self.rules)
         explain = Pass(model, modules, self.rules, [self.at], True, self.trusted)
+        batch, nodes, ledgers = kwargs.get("batch"), torch.zeros(()), []
         with untouched(model), torch.inference_mode(False), torch.enable_grad():
-            [result] = explain(call, [lambda output: explained_number(output, target, index, mode)])
-        return self._explanation(model, x, kwargs.get("batch"), result)
+            # A regression has no use for targets, so they do not tell the number of outputs.
+            outputs = _outputs(model, call) if mode == "regression" else target.numel()
+            rows = explained_rows(outputs, index)
+            graphs = self._graphs(batch, x, outputs) if len(rows) > 1 else None
+            for start in range(0, len(rows), OUTPUTS_AT_ONCE):
+                some = rows[start : start + OUTPUTS_AT_ONCE]
+                targets = [partial(explained_number, target=target, row=row, mode=mode) for row in some]
+                for row, result in zip(some, explain(call, targets), strict=True):
+                    scores, ledger = self._split(model, x, batch, result)
+                    if graphs is not None:
+                        _refuse_mixed_graphs(scores, graphs, row)
+                    nodes = nodes.to(scores) + scores
+                    ledgers.append(ledger)
+        return explanation_of(nodes, ledgers, self.rules.name)
 
     def _check(self, x: Any, kwargs: dict[str, Any]) -> None:
         if not isinstance(x, Tensor):
@@ -103,13 +135,22 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
                 f"node_mask_type='attributes' with x in {x.dtype}: the relevance of ids is a sum over their "
                 "embeddings. Use node_mask_type='object'."
             )
-        if taken := {"node_mask", "edge_mask"} & set(kwargs):
+        if taken := {"node_mask", "edge_mask", "rules", *ENTRIES} & set(kwargs):
             raise Error(
-                f"The model takes an argument {taken.pop()!r}, which is the name of a mask of an Explanation: rename "
-                "the argument."
+                f"The model takes an argument {min(taken)!r}, which is the name of an attribute of the explanation: "
+                "rename the argument."
             )
 
-    def _explanation(self, model: nn.Module, x: Tensor, batch: Tensor | None, result: Relevance) -> Explanation:
+    def _graphs(self, batch: Any, x: Tensor, outputs: int) -> Tensor | None:
+        """Return the graph of each node if there is one output for each graph; None for other models."""
+        if self.model_config.task_level != ModelTaskLevel.graph or not isinstance(batch, Tensor):
+            return None
+        return batch if batch.shape == x.shape[:1] and int(batch.max()) + 1 == outputs else None
+
+    def _split(
+        self, model: nn.Module, x: Tensor, batch: Tensor | None, result: Relevance
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the relevance of the nodes for one output, and the output's ledger."""
         ledger = result.ledger
         assert ledger is not None
         if self.at != INPUTS and len(result.values) > 1:
@@ -128,19 +169,19 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
             # The virtual node is then a constant, which the ledger counts among the positions.
             virtual = result.modules.get(model.virtual_name, virtual)
             positions = positions - virtual
-        if self.explainer_config.node_mask_type == MaskType.object:
-            nodes = nodes.sum(1, keepdim=True)
-        parts = {
+        entries = {
             "explained_output": result.output,
+            "input_relevance": nodes.sum(),
+            "virtual_relevance": virtual,
             "position_relevance": positions,
             "bias_relevance": ledger.biases,
             "gap": ledger.gap,
         }
-        if isinstance(model, SparseGraphormer):
-            parts["virtual_relevance"] = virtual
-        # Scalar tensors: PyTorch Geometric could take others for attributes of nodes.
-        numbers = {name: value.sum().detach() for name, value in parts.items()}
-        return Explanation(node_mask=nodes.detach(), rules=result.rules.name, **numbers)
+        if not isinstance(model, SparseGraphormer):
+            del entries["virtual_relevance"]
+        if self.explainer_config.node_mask_type == MaskType.object:
+            nodes = nodes.sum(1, keepdim=True)
+        return nodes, entries
 
 
 @dataclass(frozen=True)
@@ -174,6 +215,23 @@ def _refuse_kernels(modules: Mapping[str, nn.Module], rules: RuleSet) -> None:
         raise NotApplicable(
             f"{names[0]!r} is {type(modules[names[0]]).__name__}, attention without a softmax, for which "
             f"rules={rules.name!r} has no rule: use multi-head attention, or rules that differentiate attention."
+        )
+
+
+def _outputs(model: nn.Module, call: Inputs) -> int:
+    with torch.no_grad():
+        output = call.run(model)
+    return len(output) if isinstance(output, Tensor) and output.dim() else 1
+
+
+def _refuse_mixed_graphs(scores: Tensor, graphs: Tensor, row: int) -> None:
+    """Raise if an output has relevance at the nodes of other graphs of its batch."""
+    sizes = scores.abs().sum(1)
+    if sizes[graphs.to(sizes.device) != row].sum() > LARGEST_LEAK * sizes.sum():
+        raise Error(
+            f"The output of graph {row} depends on nodes of other graphs, so it is not a sum over its own nodes: edges "
+            "connect the graphs, or a layer mixes them, such as a norm that is called without `batch`. Correct this, "
+            f"or explain one output at a time, with index={row}."
         )
 
 

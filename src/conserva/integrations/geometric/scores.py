@@ -1,10 +1,11 @@
-"""The explained output of a graph model: the sum of its logits for the targets."""
+"""The explained outputs of a graph model: its logits for the targets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -13,27 +14,34 @@ from ...errors import Error
 _PROBABLE = ("softmax", "log_softmax", "sigmoid")
 
 
-def explained_number(output: Any, target: Tensor, index: Any, mode: str) -> Tensor:
-    """Return the sum of the explained logits; `index` selects outputs and their targets, as in PyTorch Geometric."""
+def explained_rows(outputs: int, index: Any) -> list[int]:
+    """Return the indices of the explained outputs; `index` selects them as in PyTorch Geometric, None all."""
+    rows = torch.arange(outputs)
+    try:
+        picked = rows if index is None else rows[index.cpu() if isinstance(index, Tensor) else index].reshape(-1)
+    except IndexError as error:
+        raise Error(f"index={index!r} does not fit {outputs} output(s): {error}.") from None
+    if not len(picked):
+        raise Error(f"index={index!r} selects none of {outputs} output(s): give at least one.")
+    return picked.tolist()
+
+
+def explained_number(output: Any, target: Tensor, row: int, mode: str) -> Tensor:
+    """Return the explained logit of one output."""
     if not isinstance(output, Tensor) or output.dim() not in (1, 2):
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise Error(f"The model returned {what}: it must return scores, outputs x classes, or one for each output.")
-    picked = slice(None) if index is None else index
-    scores = output[picked].reshape(-1, *output.shape[1:])
     if mode == "multiclass_classification":
-        if scores.dim() != 2:
+        if output.dim() != 2:
             raise Error(f"The model returned {tuple(output.shape)}: a multiclass model returns outputs x classes.")
-        classes = _classes(target, len(output), scores.shape[1])[picked].reshape(-1, 1)
-        return scores.gather(1, classes.to(scores.device)).sum().reshape(1)
-    if scores.dim() == 2 and scores.shape[1] != 1:
+        return output[row, int(_classes(target, len(output), output.shape[1])[row])].reshape(1)
+    if output.dim() == 2 and output.shape[1] != 1:
         raise Error(
-            f"The model returned {tuple(output.shape)}, {scores.shape[1]} numbers for each output, but mode={mode!r} "
+            f"The model returned {tuple(output.shape)}, {output.shape[1]} numbers for each output, but mode={mode!r} "
             "needs one: give a model that returns one."
         )
-    if mode == "binary_classification":
-        sign = 2 * _classes(target, len(output), 2)[picked].reshape(-1) - 1
-        return (scores.reshape(-1) * sign.to(scores)).sum().reshape(1)
-    return scores.sum().reshape(1)
+    sign = 1 if mode == "regression" else 2 * int(_classes(target, len(output), 2)[row]) - 1
+    return output[row].reshape(1) * sign
 
 
 def _classes(target: Tensor, outputs: int, count: int) -> Tensor:
