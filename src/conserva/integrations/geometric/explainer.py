@@ -18,7 +18,7 @@ from ...engine import module_tree
 from ...engine.context import Propagation, as_rule_set
 from ...engine.inputs import Inputs
 from ...engine.passes import INPUTS, Pass, Relevance
-from ...engine.rules import RuleSet
+from ...engine.rules import DEFAULT, RuleSet
 from ...engine.untouched import untouched
 from ...errors import Error, NotApplicable
 from .explanation import ENTRIES, explanation_of
@@ -73,7 +73,7 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
     """
 
     def __init__(
-        self, rules: str | RuleSet | Propagation = "ah+ln", at: str = INPUTS, trusted: Collection[str] = ()
+        self, rules: str | RuleSet | Propagation = DEFAULT, at: str = INPUTS, trusted: Collection[str] = ()
     ) -> None:
         super().__init__()
         if not isinstance(at, str):
