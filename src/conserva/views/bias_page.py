@@ -174,7 +174,7 @@ def _cell(text: str, kind: str) -> Cell:
     """Return a cell; the limits of an interval are in grey."""
     mean, bracket, limits = text.partition(" [")
     is_interval = bracket and kind != "word name"
-    return Cell(mean, aside=f"[{limits}", kind=kind) if is_interval else Cell(text, kind=kind)
+    return Cell(mean, below=f"[{limits}", kind=kind) if is_interval else Cell(text, kind=kind)
 
 
 def _reach(estimate: Interval, reach: float) -> Cell:

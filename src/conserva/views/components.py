@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: a text, with grey text after it (`aside`) or on a second line (`below`)."""
+    """A cell of a table: a text, with grey text on a second line (`below`)."""
 
     text: str
-    aside: str = ""
     below: str = ""
     strong: bool = False
     kind: str = ""

@@ -133,4 +133,4 @@ def _table(
 
 def _cell(text: str, strong: bool, kind: str = "") -> Cell:
     mean, _, limits = text.partition(" ")
-    return Cell(mean, aside=limits, strong=strong, kind=kind)
+    return Cell(mean, below=limits, strong=strong, kind=kind)
