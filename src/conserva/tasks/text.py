@@ -19,12 +19,12 @@ from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..engine.inputs import parameters_of
 from ..engine.untouched import untouched
 from ..errors import Error
-from ..models.pretrained import json_of
 from .classifier import Classifier
 from .encoded_text import EncodedText, EncodedTextPair, TypedRows
 from .masking import TextRows, mask_of, masked
 from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
+from .sentence_files import settings_of, tokenizer_of
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
 from .user_inputs import refuse_surrogates
 from .vocabulary import special_ids
@@ -38,9 +38,6 @@ ROUNDED_TO = 16
 
 _UNBOUNDED = 1_000_000
 """Tokenizers without a limit report a very large number instead."""
-
-SETTINGS_FILE = "config_sentence_transformers.json"
-"""The file in which sentence-transformers saves the activation of a cross-encoder and the similarity of an encoder."""
 
 
 class _TokenTexts(dict[int, str]):
@@ -116,11 +113,11 @@ class Text(Classifier):
 
     @classmethod
     def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
-        settings = json_of(source, SETTINGS_FILE)
+        settings = settings_of(source)
         config: Any = model.config
-        if isinstance(settings, dict) and "activation_fn" in settings and not hasattr(config, "sentence_transformers"):
+        if "activation_fn" in settings and not hasattr(config, "sentence_transformers"):
             config.sentence_transformers = {"activation_fn": settings["activation_fn"]}  # where older versions save it
-        return super().from_files(model, source, options, name, **how)
+        return cls(model, tokenizer_of(source, options, name), name, **how)
 
     def _thresholds(self) -> int:
         """Return the number of logits, by a call of the model: `num_labels` may count classes or thresholds."""
