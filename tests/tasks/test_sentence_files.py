@@ -56,7 +56,7 @@ def test_a_sentence_encoder(tmp_path: Path, score: str, layers: Any, size: int |
     model = sentence_encoder(tmp_path / "a", *(make() for make in layers), similarity_fn_name=score, truncate_dim=size)
     folder = folder_of(model, tmp_path / "b")
     if layers and size and score == "dot":
-        with pytest.raises(conserva.Error, match="truncates normalised embeddings.*give conserva.load the Sentence"):
+        with pytest.raises(conserva.Error, match=r"truncates normalised embeddings.*give conserva\.load the Sentence"):
             conserva.load(folder)
         return
     one = conserva.explain(conserva.load(folder), PAIR)
@@ -84,7 +84,7 @@ def test_the_settings_of_older_versions_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [0, -1, True, "9", [9]])
 def test_a_maximum_length_that_is_not_one_is_refused(tmp_path: Path, value: Any) -> None:
     folder = folder_of(sentence_encoder(tmp_path / "a"), tmp_path / "b", max_seq_length=value)
-    with pytest.raises(conserva.Error, match="has max_seq_length = .*: give a number of tokens"):
+    with pytest.raises(conserva.Error, match=r"has max_seq_length = .*: give a number of tokens"):
         conserva.load(folder)
 
 
@@ -134,14 +134,14 @@ def test_lowercasing_before_a_tokenizer_of_cased_texts_is_refused(tmp_path: Path
     (folder / "tokenizer_config.json").write_text(
         json.dumps({**settings, "tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False})
     )
-    with pytest.raises(conserva.Error, match="lowercases texts before its tokenizer: give conserva.load the model"):
+    with pytest.raises(conserva.Error, match=r"lowercases texts before its tokenizer: give conserva\.load the model"):
         conserva.load(folder)
 
 
 @pytest.mark.parametrize("size", [0, "5", True])
 def test_a_truncation_that_is_not_one_is_refused(tmp_path: Path, size: Any) -> None:
     folder = folder_of(sentence_encoder(tmp_path / "a"), tmp_path / "b", SETTINGS, truncate_dim=size)
-    with pytest.raises(conserva.Error, match="has truncate_dim = .*: give a number of dimensions"):
+    with pytest.raises(conserva.Error, match=r"has truncate_dim = .*: give a number of dimensions"):
         conserva.load(folder)
 
 
