@@ -92,6 +92,8 @@ class Text(Classifier):
     noun = "text"
     takes_pairs: ClassVar[bool] = True
     """Whether an input can be a pair of texts."""
+    needs_pairs: bool = False
+    """Whether every input must be a pair of texts, such as a text and a hypothesis."""
     takes_ordinal = True
     takes_windows = True
 
@@ -221,6 +223,11 @@ class Text(Classifier):
                 raise Error(f"{given}={text!r:.60} is not a string: {self.name} takes texts.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"
             raise Error(f"{given}={text!r:.60}: {self.name} takes {takes}. Give several inputs as a list.")
+        if self.needs_pairs and isinstance(text, str):
+            raise Error(
+                f"{given}={text!r:.60} is a single text, but {self.name} compares a text with a hypothesis: give "
+                "(text, hypothesis), such as (text, 'This example is fun.')."
+            )
         for part in text if isinstance(text, tuple) else (text,):
             if not part.strip():
                 where = "" if part is text else f" in the pair {text!r:.60}"
