@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+
 from torch import Tensor, nn
 
 import conserva
