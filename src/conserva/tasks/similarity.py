@@ -97,18 +97,26 @@ class TextSimilarity(Reading):
         self.layers.training = False
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, other_input_ids: Tensor, other_attention_mask: Tensor
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        other_input_ids: Tensor,
+        other_attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        other_token_type_ids: Tensor | None = None,
     ) -> Answer:
         """Return the similarity of each pair of texts."""
         # Both factors depend on the input, so the rule for products applies; normalisation is treated as a norm layer.
-        first, second = self.vector(input_ids, attention_mask), self.vector(other_input_ids, other_attention_mask)
+        first = self.vector(input_ids, attention_mask, token_type_ids)
+        second = self.vector(other_input_ids, other_attention_mask, other_token_type_ids)
         if self.score == "cosine":
             first, second = F.normalize(first, dim=-1), F.normalize(second, dim=-1)
         return Answer((first * second).sum(-1, keepdim=True))
 
-    def vector(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def vector(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return the vectors of texts."""
-        output = self.ask(input_ids=input_ids, attention_mask=attention_mask)
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **types)
         states = getattr(output, "last_hidden_state", None)
         if not isinstance(states, Tensor):
             raise Error(f"{type(self.network).__name__} returns no last_hidden_state: load it with AutoModel.")

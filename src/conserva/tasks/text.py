@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..engine.inputs import parameters_of
 from ..engine.untouched import untouched
 from ..errors import Error
 from .classifier import Classifier
-from .encoded_text import EncodedText, EncodedTextPair, TypedRows
+from .encoded_text import EncodedText, EncodedTextPair
 from .masking import TextRows, mask_of, masked
 from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
@@ -239,8 +240,9 @@ class Text(Classifier):
         if not texts:
             return []
         most = longest if truncate else None
+        typed = self.tells_types
         # Not verbose: `_encoded` raises an error for texts that are too long.
-        options = {"return_attention_mask": False, "return_token_type_ids": pairs, "verbose": False}
+        options = {"return_attention_mask": False, "return_token_type_ids": pairs or typed, "verbose": False}
         given = [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
         output = self.tokenizer(*given, truncation=truncate, max_length=most, **options)
         added = special_ids(self.tokenizer)
@@ -250,13 +252,20 @@ class Text(Classifier):
             self._encoded(name, list(ids), added, encoding, longest)
             for name, ids, encoding in zip(names, output["input_ids"], encodings, strict=True)
         ]
-        if not pairs:
-            return encoded
         types = output.get("token_type_ids") or [None] * len(texts)
-        return [self._as_pair(*pair) for pair in zip(texts, encoded, types, strict=True)]
+        if pairs:
+            encoded = [self._as_pair(*pair) for pair in zip(texts, encoded, types, strict=True)]
+        if not typed:
+            return encoded
+        # For models with a table of types, 0 is the default.
+        has_default = hasattr(getattr(self.network, "config", None), "type_vocab_size")
+        return [
+            text if own is None or not (pairs or any(own) or not has_default) else replace(text, token_types=tuple(own))
+            for text, own in zip(encoded, types, strict=True)
+        ]
 
     def _as_pair(self, texts: TextPair, encoded: EncodedText, types: Sequence[int] | None) -> EncodedTextPair:
-        """Return an encoded pair with the border between its texts, and its token types if the model takes them."""
+        """Return an encoded pair with the border between its texts; `types` are its token types."""
         border = border_of(encoded.encoding, types)
         if border is None and encoded.encoding is None:
             raise Error(
@@ -268,8 +277,7 @@ class Text(Classifier):
                 f"The pair {texts!r:.60} has a text without tokens in the tokenizer's vocabulary, or one that was "
                 "truncated entirely: both texts must have tokens."
             )
-        kept = tuple(types) if types is not None and self.tells_types else None
-        return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]), types=kept)
+        return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]))
 
     def _encoded(self, text: str, ids: list[int], added: Collection[int], encoding: Any, longest: int) -> EncodedText:
         """Return a tokenized text.
@@ -293,10 +301,7 @@ class Text(Classifier):
         return mask_of(self.tokenizer, given, preferred)
 
     def masked(self, encoded: EncodedText, kept: np.ndarray, mask: str) -> TextRows:
-        rows = masked(self.tokenizer, np.array(encoded.ids), kept, mask)
-        if encoded.token_types is None:
-            return rows
-        return TypedRows(rows.ids, rows.attention, np.broadcast_to(np.array(encoded.token_types, np.int64), kept.shape))
+        return masked(self.tokenizer, np.array(encoded.ids), kept, mask, encoded.token_types)
 
     def stack(self, parts: Sequence[TextRows]) -> dict[str, Tensor]:
         width = max(part.width for part in parts)
@@ -310,8 +315,8 @@ class Text(Classifier):
             "input_ids": stacked([part.ids for part in parts], self.tokenizer.pad_token_id or 0),
             "attention_mask": stacked([part.attention for part in parts], 0),
         }
-        if any(isinstance(part, TypedRows) for part in parts):
-            types = [part.types if isinstance(part, TypedRows) else np.zeros_like(part.ids) for part in parts]
+        if any(part.types is not None for part in parts):
+            types = [np.zeros_like(part.ids) if part.types is None else part.types for part in parts]
             inputs["token_type_ids"] = stacked(types, 0)
         return inputs
 
