@@ -29,7 +29,7 @@ def task() -> Question:
 
 def ends(task: Question, pair: tuple[str, str]) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Return the network's own scores of starts and ends, and the places of the context."""
-    found = task.tokenizer(*pair, return_tensors="pt", return_token_type_ids=task.typed)
+    found = task.tokenizer(*pair, return_tensors="pt", return_token_type_ids=task.tells_types)
     with torch.no_grad():
         output = task.network(**found)
     places = [i for i, number in enumerate(found.encodings[0].sequence_ids) if number == 1]
@@ -116,8 +116,8 @@ def test_question_and_context_are_sections(task: Question) -> None:
     words = one.merged().visible()
     assert words.sections == (("question", 6), ("context", 17))
     assert "unwatchably" in words.features
-    assert task.encode(PAIR).types == (0,) * 8 + (1,) * (len(one.features) - 8)
-    assert not answering("distilbert").typed
+    assert task.encode(PAIR).token_types == (0,) * 8 + (1,) * (len(one.features) - 8)
+    assert not answering("distilbert").tells_types
 
 
 @pytest.mark.parametrize(

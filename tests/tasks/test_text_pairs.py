@@ -257,7 +257,7 @@ def task_of_labels(labels: tuple[tuple[int, str], ...]) -> conserva.Text:
 @pytest.mark.parametrize("label", ["entailment", "not_entailment", "CONTRADICTION", "Paraphrase", "not paraphrased"])
 def test_a_model_of_a_relation_refuses_single_texts(label: str) -> None:
     task = task_of_labels(((0, "neutral"), (1, label), (2, "other")))
-    says = f"is one text, but the label {label!r} of .* is about two: give a pair"
+    says = "is one text, but bert compares two: give a pair"
     for given in ("a joy.", ["a joy.", "dull"], ["a joy.", "dull", "long"], iter(["a joy."])):
         with pytest.raises(conserva.Error, match=says):
             conserva.explain(task, given)
@@ -275,7 +275,7 @@ def test_audits_and_doctors_of_relations_use_pairs(tmp_path: Path, capsys: pytes
     assert main(["audit", str(tmp_path), "--rules", "exact", "--text", "A man eats.", "--with", "He eats."]) == 0
     capsys.readouterr()
     assert main(["audit", str(tmp_path), "--text", "A man eats."]) == 1
-    assert "is one text, but the label 'entailment'" in capsys.readouterr().err
+    assert "is one text, but" in capsys.readouterr().err
 
 
 SPELLINGS: dict[str, tuple[list[Any], tuple[Any, ...], tuple[Any, ...] | None]] = {

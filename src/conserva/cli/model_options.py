@@ -51,7 +51,7 @@ def model_and_texts(given: argparse.Namespace) -> tuple[Task, list[str | tuple[s
     _check_texts(task, given.text)
     texts = list(given.text or TEXTS)
     second = given.second
-    if second is None and not given.text and getattr(task, "relation", None):
+    if second is None and not given.text and getattr(task, "needs_pairs", False):
         second = SECOND
     return task, [text if second is None else (text, second) for text in texts], target_of(given.target, task)
 

@@ -11,7 +11,8 @@ from ..errors import Error
 from ..models.pretrained import json_of
 from .graph import Graph
 from .model_kind import ModelKind
-from .similarity import MODULES_FILE, Similarity
+from .sentence_files import MODULES_FILE
+from .similarity import Similarity
 from .task import Task
 from .text import Text
 

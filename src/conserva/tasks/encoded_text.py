@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .masking import TextRows
 from .task import Encoded
 
 if TYPE_CHECKING:
@@ -25,6 +22,8 @@ class EncodedText(Encoded):
     ids: tuple[int, ...]
     encoding: Any = field(default=None, repr=False, compare=False)
     """The `tokenizers.Encoding` of the text; None for a slow tokenizer."""
+    token_types: tuple[int, ...] | None = field(default=None, kw_only=True)
+    """The token type ids that the model gets; None if it gets none, or if they are its default."""
 
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
@@ -42,11 +41,6 @@ class EncodedText(Encoded):
     def key(self) -> str:
         return str(self.ids)
 
-    @property
-    def token_types(self) -> tuple[int, ...] | None:
-        """The token type ids; None for a single text, where all are 0."""
-        return None
-
     def part(self, chosen: Sequence[int]) -> Self:
         """Return a copy with some of the tokens, given by their indices; it has no offsets."""
         return replace(
@@ -57,6 +51,7 @@ class EncodedText(Encoded):
             unknown=tuple(self.unknown[i] for i in chosen),
             ids=tuple(self.ids[i] for i in chosen),
             encoding=None,
+            token_types=None if self.token_types is None else tuple(self.token_types[i] for i in chosen),
         )
 
 
@@ -68,8 +63,6 @@ class EncodedTextPair(EncodedText):
     """The index of the second text's first token."""
     start: int = field(kw_only=True)
     """The index of the second text's first character in `text`, which contains both."""
-    types: tuple[int, ...] | None = field(default=None, kw_only=True)
-    """The token type ids; None if the model takes none."""
 
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
@@ -77,34 +70,12 @@ class EncodedTextPair(EncodedText):
         return (*first, *(None if span is None else (self.start + span[0], self.start + span[1]) for span in second))
 
     @property
-    def token_types(self) -> tuple[int, ...] | None:
-        return self.types
-
-    @property
     def key(self) -> str:
         return f"{self.ids} {self.border}"
 
     def part(self, chosen: Sequence[int]) -> Self:
-        return replace(
-            super().part(chosen),
-            border=sum(i < self.border for i in chosen),
-            types=None if self.types is None else tuple(self.types[i] for i in chosen),
-        )
+        return replace(super().part(chosen), border=sum(i < self.border for i in chosen))
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:
         return ((SECTIONS[0], self.border), (SECTIONS[1], len(self) - self.border))
-
-
-@dataclass(frozen=True)
-class TypedRows(TextRows):
-    """A pair of texts with different tokens removed in each row; the token types are unchanged."""
-
-    types: np.ndarray
-
-    def __getitem__(self, rows: slice | np.ndarray) -> TypedRows:
-        return TypedRows(self.ids[rows], self.attention[rows], self.types[rows])
-
-    def keys(self) -> np.ndarray:
-        """Return the bytes of ids, attention mask and token types of each row."""
-        return np.concatenate([super().keys(), np.ascontiguousarray(self.types).view(np.uint8)], axis=1)

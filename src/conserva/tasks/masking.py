@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -36,12 +36,14 @@ class TextRows:
 
     ids: np.ndarray
     attention: np.ndarray
+    types: np.ndarray | None = field(default=None, kw_only=True)
+    """The token type ids, which do not change; None if the model gets none."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, rows: slice | np.ndarray) -> TextRows:
-        return TextRows(self.ids[rows], self.attention[rows])
+    def __getitem__(self, rows: slice | np.ndarray) -> Self:
+        return replace(self, **{name: array[rows] for name, array in vars(self).items() if array is not None})
 
     @property
     def width(self) -> int:
@@ -49,8 +51,9 @@ class TextRows:
         return int(self.ids.shape[1])
 
     def keys(self) -> np.ndarray:
-        """Return the bytes of ids and attention mask of each row; rows of different texts can be equal."""
-        return np.ascontiguousarray(np.concatenate([self.ids, self.attention], axis=1)).view(np.uint8)
+        """Return the bytes of all inputs of each row; rows of different texts can be equal."""
+        arrays = [array.reshape(len(self), -1) for array in vars(self).values() if array is not None]
+        return np.ascontiguousarray(np.concatenate(arrays, axis=1)).view(np.uint8)
 
 
 E = TypeVar("E", bound=Sized)
@@ -82,11 +85,19 @@ class KeptRows(Generic[E]):
         return np.concatenate([np.broadcast_to(owner, (len(self), 8)), self.kept.astype(np.uint8)], axis=1)
 
 
-def masked(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, kept: np.ndarray, mask: str) -> TextRows:
-    """Return a text in which each row keeps the tokens given by `kept`, rows x tokens."""
+def masked(
+    tokenizer: PreTrainedTokenizerBase,
+    ids: np.ndarray,
+    kept: np.ndarray,
+    mask: str,
+    types: Sequence[int] | None = None,
+) -> TextRows:
+    """Return a text in which each row keeps the tokens given by `kept`, rows x tokens; `types` are token type ids."""
+    whole = None if types is None else np.broadcast_to(np.array(types, np.int64), kept.shape)
     if mask == "drop":
-        return TextRows(np.broadcast_to(ids, kept.shape), kept.astype(np.int64))
-    return TextRows(np.where(kept, ids, _id_of(tokenizer, mask) or 0), np.ones(kept.shape, dtype=np.int64))
+        return TextRows(np.broadcast_to(ids, kept.shape), kept.astype(np.int64), types=whole)
+    ids = np.where(kept, ids, _id_of(tokenizer, mask) or 0)
+    return TextRows(ids, np.ones(kept.shape, dtype=np.int64), types=whole)
 
 
 def _id_of(tokenizer: PreTrainedTokenizerBase, mask: str) -> int | None:

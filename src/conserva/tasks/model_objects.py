@@ -12,28 +12,15 @@ from .._util.devices import float_dtype, usable_device
 from ..errors import Error
 from .detection import task_class_of_object
 from .loading_checks import check_ids, refuse_head
+from .pipeline_objects import PIPELINES, ZERO_SHOT, check_model, head_of, pipeline_class, refuse_options
 from .sentence_objects import cross_encoder, sentence_encoder
 from .task import Task
+from .text import Text
 
 TAKES = (
     "conserva.load takes a folder, a GGUF file, a name on the Hugging Face Hub, a bundled model, a transformers model "
     "with tokenizer=, a transformers pipeline, or a SentenceTransformer or CrossEncoder"
 )
-
-PIPELINES = {
-    "TextClassificationPipeline": "Text",
-    "ZeroShotClassificationPipeline": "Text",
-    "TokenClassificationPipeline": "Tokens",
-    "FillMaskPipeline": "Blanks",
-    "TextGenerationPipeline": "Causal",
-    "ImageClassificationPipeline": "Image",
-    "ZeroShotImageClassificationPipeline": "Image",
-    "AutomaticSpeechRecognitionPipeline": "Speech",
-}
-"""The classes of pipelines of transformers, and the tasks of their models."""
-
-_HEADS = {"none": "regression", "softmax": "single_label", "sigmoid": "multi_label"}
-"""What the pipelines of classifiers apply to the logits, and the output head that does the same."""
 
 
 def task_of(model: Any, tokenizer: Any, labels: Sequence[str] | None, head: str | None) -> Task:
@@ -108,36 +95,14 @@ def _of_model(model: Any, processor: Any, labels: Sequence[str] | None, head: st
 
 def _of_pipeline(pipe: Any, labels: Sequence[str] | None, head: str | None) -> Task:
     """Return the task of a pipeline of transformers, with the output head that the pipeline applies."""
-    names = [base.__name__ for base in type(pipe).__mro__]
-    shown = f"model is a pipeline for {pipe.task or names[0]!r}"
-    wanted = next((PIPELINES[name] for name in names if name in PIPELINES), None)
-    if wanted is None:
-        known = ", ".join(name.removesuffix("Pipeline") for name in PIPELINES)
-        raise Error(f"{shown}, which no task supports. Supported are the pipelines {known}.")
-    if wanted != "Image" and labels is not None:
-        raise Error(f"labels={labels!r:.60} is for image models, but {shown}: leave it out.")
-    found = "Image" if labels is not None else task_class_of_object(pipe.model).__name__
-    if found != wanted:
+    kind = pipeline_class(pipe)
+    if PIPELINES[kind] != "Image" and labels is not None:
         raise Error(
-            f"{shown} with a {type(pipe.model).__name__}, which no task supports: the model of such a "
-            f"pipeline must be one that conserva.{wanted} accepts."
+            f"labels={labels!r:.60} is for image models, but model is a pipeline for {pipe.task!r}: leave it out."
         )
-    if head is None and "ZeroShotImageClassificationPipeline" not in names:
-        head = _head_of(pipe) if wanted in ("Text", "Image") else None
-    return _of_model(pipe.model, pipe, labels, head)
-
-
-def _head_of(pipe: Any) -> str:
-    """Return the output head of a pipeline that classifies; by default, one logit has a sigmoid."""
-    config = pipe.model.config
-    # Where pipelines keep what their constructor was given.
-    chosen = getattr(pipe, "_postprocess_params", {}).get("function_to_apply")
-    if chosen is not None:
-        applied = str(getattr(chosen, "value", chosen))
-    elif config.problem_type == "regression":
-        applied = "none"
-    else:
-        applied = (
-            "sigmoid" if config.problem_type == "multi_label_classification" or config.num_labels == 1 else "softmax"
-        )
-    return "binary" if applied == "sigmoid" and config.num_labels == 1 else _HEADS[applied]
+    check_model(pipe, labels is not None)
+    task = _of_model(pipe.model, pipe, labels, head_of(pipe) if head is None else head)
+    refuse_options(pipe, task)
+    if isinstance(task, Text) and kind == ZERO_SHOT:
+        task.needs_pairs = True
+    return task

@@ -69,7 +69,11 @@ def is_chat(given: Any) -> bool:
 
 
 def prompt_of(tokenizer: PreTrainedTokenizerBase, given: Any) -> Prompt:
-    """Return a text unchanged, or a chat rendered by the template with its generation prompt."""
+    """Return a text unchanged, or a chat rendered by the template.
+
+    A chat that ends with a message of the assistant is continued, as pipelines of transformers do. Others are rendered
+    with the generation prompt.
+    """
     if is_chat(given):
         return _chat(tokenizer, given)
     if not isinstance(given, str):
@@ -179,7 +183,9 @@ def _content_pattern(content: str) -> str:
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]]) -> str:
     try:
         plain = [dict(message) for message in messages]
-        return str(tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
+        begun = plain[-1]["role"] == "assistant"
+        options = {"add_generation_prompt": not begun, "continue_final_message": begun}
+        return str(tokenizer.apply_chat_template(plain, tokenize=False, **options))
     except Exception as error:  # templates are programs, which can raise anything
         roles = ", ".join(str(message["role"]) for message in messages)
         raise Error(f"The chat template rejects messages of {roles}: {error} ({type(error).__name__}).") from None

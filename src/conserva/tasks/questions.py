@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..datasets import Labelled
-from ..engine.inputs import parameters_of
 from ..errors import Error
 from .encoded_text import EncodedText
 from .masking import TextRows
@@ -48,8 +46,6 @@ class EncodedQuestion(EncodedText):
 
     question: str = field(kw_only=True)
     context: str = field(kw_only=True)
-    types: tuple[int, ...] = field(kw_only=True)
-    """The token type ids."""
     inside: tuple[bool, ...] = field(kw_only=True)
     """Whether each token belongs to the context."""
 
@@ -88,16 +84,7 @@ class EncodedQuestion(EncodedText):
 class QuestionRows(TextRows):
     """A question and its context with different tokens removed in each row."""
 
-    types: np.ndarray
-    inside: np.ndarray
-
-    def __getitem__(self, rows: slice | np.ndarray) -> QuestionRows:
-        return QuestionRows(self.ids[rows], self.attention[rows], self.types[rows], self.inside[rows])
-
-    def keys(self) -> np.ndarray:
-        """Return the bytes of all inputs of each row."""
-        both = np.ascontiguousarray(np.concatenate([self.types, self.inside], axis=1))
-        return np.concatenate([super().keys(), both.view(np.uint8)], axis=1)
+    inside: np.ndarray = field(kw_only=True)
 
 
 class Spans(Reading):
@@ -178,7 +165,6 @@ class Question(Text):
                 "AutoTokenizer."
             )
         self.part = part
-        self.typed = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in parameters_of(model)
         self.model = Spans(model, part, self.longest)
 
     @property
@@ -235,7 +221,7 @@ class Question(Text):
             [context],
             truncation="only_second" if truncate else False,
             max_length=self.longest if truncate else None,
-            return_token_type_ids=self.typed,
+            return_token_type_ids=self.tells_types,
             verbose=False,
         )
         encoding, ids = output.encodings[0], list(output["input_ids"][0])
@@ -244,8 +230,10 @@ class Question(Text):
         inside = tuple(number == 1 for number in encoding.sequence_ids)
         if not any(inside):
             raise Error(f"context={context!r:.60} has no tokens in the tokenizer's vocabulary: give another context.")
-        types = tuple(output["token_type_ids"][0]) if self.typed else (0,) * len(ids)
-        return EncodedQuestion(**vars(pair), question=question, context=context, types=types, inside=inside)
+        types = tuple(output["token_type_ids"][0]) if self.tells_types else None
+        return EncodedQuestion(
+            **{**vars(pair), "token_types": types}, question=question, context=context, inside=inside
+        )
 
     def resolve_target(self, target: Any, encoded: EncodedQuestion) -> Any:
         if target is None:
@@ -281,29 +269,20 @@ class Question(Text):
     def batch(self, encoded: Sequence[Any]) -> dict[str, Tensor]:
         """Return a batch, padded on the right to the longest input."""
         inputs = super().batch(encoded)
-        return {
-            **inputs,
-            **self._additional(inputs, [pair.types for pair in encoded], [pair.inside for pair in encoded]),
-        }
+        return {**inputs, "context_mask": _padded([pair.inside for pair in encoded], inputs["input_ids"])}
 
     def masked(self, encoded: Any, kept: np.ndarray, mask: str) -> QuestionRows:
-        rows = super().masked(encoded, kept, mask)
-        types, inside = (np.broadcast_to(np.array(x, np.int64), kept.shape) for x in (encoded.types, encoded.inside))
-        return QuestionRows(rows.ids, rows.attention, types, inside)
+        inside = np.broadcast_to(np.array(encoded.inside, np.int64), kept.shape)
+        return QuestionRows(**vars(super().masked(encoded, kept, mask)), inside=inside)
 
     def stack(self, parts: Sequence[Any]) -> dict[str, Tensor]:
         inputs = super().stack(parts)
-        types, inside = ([part.types for part in parts], [part.inside for part in parts])
-        return {**inputs, **self._additional(inputs, list(chain(*types)), list(chain(*inside)))}
+        return {**inputs, "context_mask": _padded([row for part in parts for row in part.inside], inputs["input_ids"])}
 
-    def _additional(self, inputs: dict[str, Tensor], types: Sequence[Any], inside: Sequence[Any]) -> dict[str, Tensor]:
-        """Return the inputs other than ids and attention mask, padded to the shape of the ids."""
-        ids = inputs["input_ids"]
 
-        def padded(rows: Sequence[Any]) -> Tensor:
-            array = np.zeros(tuple(ids.shape), np.int64)
-            for i, row in enumerate(rows):
-                array[i, : len(row)] = row
-            return torch.from_numpy(array).to(ids.device, non_blocking=True)
-
-        return {"context_mask": padded(inside), **({"token_type_ids": padded(types)} if self.typed else {})}
+def _padded(rows: Sequence[Any], ids: Tensor) -> Tensor:
+    """Return rows of numbers as a tensor, padded with 0 to the shape of the ids."""
+    array = np.zeros(tuple(ids.shape), np.int64)
+    for i, row in enumerate(rows):
+        array[i, : len(row)] = row
+    return torch.from_numpy(array).to(ids.device, non_blocking=True)

@@ -9,11 +9,18 @@ from torch import Tensor, nn
 
 from ..errors import Error
 from .loading_checks import refuse_head
+from .sentence_files import Truncation, refuse_options, refuse_prompt
 from .similarity import SCORES, Similarity, known_pooling
 from .text import Text
 
 _LAYERS = ("Dense", "Dropout", "LayerNorm", "Normalize")
 """The modules of a sentence encoder that are supported after its pooling: they map an embedding to an embedding."""
+
+_EXAMPLE = " An  Ex\u00e1mple. "
+"""A text that a model may change before its tokenizer reads it: its spaces, capitals and accents."""
+
+_CLASSIFIER = "conserva.load(model.transformers_model, tokenizer=model.tokenizer)"
+"""How the transformers model of a cross-encoder is made a task."""
 
 _EMBEDDING = "sentence_embedding"
 """The name of the embedding between the modules of a sentence encoder."""
@@ -33,33 +40,17 @@ class EmbeddingLayer(nn.Module):
         return output
 
 
-class Truncation(nn.Module):
-    """The first numbers of an embedding, as `truncate_dim` of a sentence encoder keeps them."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-        self.training = False
-
-    def forward(self, embedding: Tensor) -> Tensor:
-        """Return the first numbers."""
-        return embedding[..., : self.size]
-
-    def extra_repr(self) -> str:
-        return str(self.size)
-
-
 def cross_encoder(model: Any, head: str | None) -> Text:
     """Return the task of a `CrossEncoder`: what is explained is a logit, before the activation."""
-    _refuse_prompt(model)
     modules = [type(module).__name__ for module in model] if isinstance(model, nn.Sequential) else []
     if more := modules[1:]:
         raise Error(
             f"model is a CrossEncoder with the modules {', '.join(modules)}: only a transformers model alone is "
-            f"supported, without {', '.join(more)}."
+            f"supported, without {', '.join(more)}. Explain that one, as {_CLASSIFIER}: a causal language model by the "
+            "target 'yes - no', for the texts of both as its prompt."
         )
     network = _network(model, model.model)
-    _check_tokens(model, ("a", "a"))
+    _refuse_other_tokens(model, (_EXAMPLE, _EXAMPLE), _CLASSIFIER)
     return Text(network, model.tokenizer, head=_head_of(model, network) if head is None else head)
 
 
@@ -84,7 +75,6 @@ def _head_of(model: Any, network: Any) -> str | None:
 def sentence_encoder(model: Any, head: str | None) -> Similarity:
     """Return the task of a `SentenceTransformer`, with its own pooling, layers and measure of similarity."""
     refuse_head(Similarity, head, "a SentenceTransformer")
-    _refuse_prompt(model)
     modules = list(model)
     names = [type(module).__name__ for module in modules]
     wrong = [name for name in names[2:] if name not in _LAYERS]
@@ -104,7 +94,7 @@ def sentence_encoder(model: Any, head: str | None) -> Similarity:
     if model.truncate_dim is not None:
         layers.append(Truncation(model.truncate_dim))
     network = _network(model, modules[0].auto_model)
-    _check_tokens(model, "a")
+    _refuse_other_tokens(model, _EXAMPLE, "conserva.Similarity(model.transformers_model, model.tokenizer)")
     pooling = getattr(modules[1], "pooling_mode", None) or modules[1].get_pooling_mode_str()
     return Similarity(
         network,
@@ -128,24 +118,21 @@ def _in_evaluation_mode(module: nn.Module) -> nn.Module:
     return twin
 
 
-def _refuse_prompt(model: Any) -> None:
-    """Raise an `Error` if a model puts a prompt before every text."""
-    name = getattr(model, "default_prompt_name", None)
-    if name is not None and (prompt := model.prompts.get(name)):
-        raise Error(
-            f"model is a {type(model).__name__} that puts the prompt {prompt!r:.60} before every text, which is not "
-            "supported: set model.default_prompt_name = None, and write the prompt in the texts."
-        )
+def _refuse_other_tokens(model: Any, example: str | tuple[str, str], instead: str) -> None:
+    """Raise an `Error` if a model does more to texts than its tokenizer does, such as rendering a chat template.
 
-
-def _check_tokens(model: Any, example: str | tuple[str, str]) -> None:
-    """Raise an `Error` if a model does more to texts than its tokenizer does, such as rendering a chat template."""
+    `instead` makes a task of the transformers model.
+    """
+    given = f"model is a {type(model).__name__} that"
+    refuse_prompt(given, getattr(model, "default_prompt_name", None), getattr(model, "prompts", None))
+    refuse_options(given, getattr(model[0], "processing_kwargs", None))
     expected = model.tokenizer(*([example] if isinstance(example, str) else example))["input_ids"]
     read = getattr(model, "preprocess", None)
     if read is not None and read([example])["input_ids"][0].tolist() != expected:
         raise Error(
             f"model is a {type(model).__name__} whose tokens are not those of its tokenizer, for example as it "
-            "renders texts by a chat template: this is not supported."
+            "renders texts by a chat template: this is not supported. Explain its transformers model instead, with "
+            f"the texts as the tokenizer must read them, as {instead}."
         )
 
 

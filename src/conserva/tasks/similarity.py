@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,15 +13,15 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled
 from ..errors import Error
-from ..models.pretrained import json_of, part_of
 from .encoded_text import EncodedText
 from .fingerprint import fingerprint
 from .masking import TextRows
 from .model_kind import ModelKind
 from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading, at_positions
+from .sentence_files import modules_of, poolings_of, settings_of, tokenizer_of, truncation_of
 from .task import Encoded, Task
-from .text import SETTINGS_FILE, Text
+from .text import Text
 from .user_inputs import labelled_inputs
 
 if TYPE_CHECKING:
@@ -98,18 +97,26 @@ class TextSimilarity(Reading):
         self.layers.training = False
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, other_input_ids: Tensor, other_attention_mask: Tensor
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        other_input_ids: Tensor,
+        other_attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        other_token_type_ids: Tensor | None = None,
     ) -> Answer:
         """Return the similarity of each pair of texts."""
         # Both factors depend on the input, so the rule for products applies; normalisation is treated as a norm layer.
-        first, second = self.vector(input_ids, attention_mask), self.vector(other_input_ids, other_attention_mask)
+        first = self.vector(input_ids, attention_mask, token_type_ids)
+        second = self.vector(other_input_ids, other_attention_mask, other_token_type_ids)
         if self.score == "cosine":
             first, second = F.normalize(first, dim=-1), F.normalize(second, dim=-1)
         return Answer((first * second).sum(-1, keepdim=True))
 
-    def vector(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def vector(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return the vectors of texts."""
-        output = self.ask(input_ids=input_ids, attention_mask=attention_mask)
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        output = self.ask(input_ids=input_ids, attention_mask=attention_mask, **types)
         states = getattr(output, "last_hidden_state", None)
         if not isinstance(states, Tensor):
             raise Error(f"{type(self.network).__name__} returns no last_hidden_state: load it with AutoModel.")
@@ -124,12 +131,6 @@ class TextSimilarity(Reading):
             return at_positions(states, (positions * attention_mask).argmax(1))
         weights = attention_mask.to(states) / attention_mask.sum(1, keepdim=True)
         return (states * weights.unsqueeze(-1)).sum(1)
-
-
-MODULES_FILE = "modules.json"
-"""The file that lists the modules of a sentence encoder."""
-
-_FOLDER = re.compile(r"(\w[\w.-]*)?")
 
 
 class Similarity(Task):
@@ -187,37 +188,28 @@ class Similarity(Task):
     @classmethod
     def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
         """Return the task of a sentence encoder, with the pooling in its files; others than those known are refused."""
-        modules = json_of(source, MODULES_FILE)
-        if not isinstance(modules, list) or not all(
-            isinstance(module, dict) and "type" in module for module in modules
-        ):
-            raise Error(
-                f"model={name!r}: {MODULES_FILE} is not a list of modules with their types. Save the model again."
-            )
-        kinds = {str(module["type"]).rpartition(".")[2]: str(module.get("path", "")) for module in modules}
-        if wrong := [path for path in kinds.values() if not _FOLDER.fullmatch(path)]:
-            raise Error(
-                f"model={name!r}: {MODULES_FILE} has the path {wrong[0]!r}: it must be a subfolder of the model."
-            )
-        pooling = (
-            json_of(source, f"{kinds['Pooling']}/config.json".lstrip("/"))
-            if "Pooling" in kinds
-            else {"pooling_mode_mean_tokens": True}
-        )
-        if pooling is not None and not isinstance(pooling, dict):
-            raise Error(f"model={name!r}: its pooling settings, {pooling!r:.60}, are not a JSON object. Save it again.")
-        if others := sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"}):
+        modules = modules_of(source, name)
+        poolings = poolings_of(source, modules, name)
+        if others := sorted(set(modules) - {"Transformer", "Pooling", "Normalize"}):
             raise Error(
                 f"model={name!r} has the modules {', '.join(others)}, which are not supported in files: give "
                 "conserva.load the SentenceTransformer itself."
             )
-        score = _score(source, name)
+        score, layers = _score(source, name), truncation_of(source, name)
+        if "Normalize" in modules and score == "dot":
+            if layers:  # the dot product of normalised vectors of which a part is left out is no cosine
+                raise Error(
+                    f"model={name!r} truncates normalised embeddings, which is not supported in files: give "
+                    "conserva.load the SentenceTransformer itself."
+                )
+            score = "cosine"
         return cls(
             model,
-            part_of("AutoTokenizer", source, options),
+            tokenizer_of(source, options, name),
             name,
-            pooling=known_pooling(_poolings(pooling or {}), f"model={name!r}"),
-            score="cosine" if "Normalize" in kinds else score,  # of normalised vectors, they are the same
+            pooling=known_pooling(poolings, f"model={name!r}"),
+            score=score,
+            layers=layers,
         )
 
     @property
@@ -303,19 +295,9 @@ def known_pooling(poolings: Sequence[str], given: str) -> str:
     return poolings[0]
 
 
-def _poolings(settings: Mapping[str, Any]) -> list[str]:
-    """Return the poolings in the settings of a Pooling module, in the form of any version of sentence-transformers."""
-    named = settings.get("pooling_mode")
-    if named is not None:
-        return [str(one) for one in (named if isinstance(named, list) else [named])]
-    flags = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
-    return [key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token") for key in flags]
-
-
 def _score(source: str, name: str) -> str:
     """Return the measure of similarity that a sentence encoder was saved with, by default the cosine."""
-    settings = json_of(source, SETTINGS_FILE)
-    score = settings.get("similarity_fn_name") if isinstance(settings, dict) else None
+    score = settings_of(source).get("similarity_fn_name")
     if score is None:
         return "cosine"
     if score not in SCORES:

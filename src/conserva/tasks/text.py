@@ -6,6 +6,7 @@ import operator
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,12 +21,12 @@ from ..datasets.graph_catalogue import GRAPH_DATASETS
 from ..engine.inputs import parameters_of
 from ..engine.untouched import untouched
 from ..errors import Error
-from ..models.pretrained import json_of
 from .classifier import Classifier
-from .encoded_text import EncodedText, EncodedTextPair, TypedRows
+from .encoded_text import EncodedText, EncodedTextPair
 from .masking import TextRows, mask_of, masked
 from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
+from .sentence_files import settings_of, tokenizer_of
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
 from .user_inputs import refuse_surrogates
 from .vocabulary import special_ids
@@ -40,11 +41,8 @@ ROUNDED_TO = 16
 _UNBOUNDED = 1_000_000
 """Tokenizers without a limit report a very large number instead."""
 
-_RELATION = re.compile("entail|contradict|paraphras", re.IGNORECASE)
-"""Labels of models of pairs."""
-
-SETTINGS_FILE = "config_sentence_transformers.json"
-"""The file in which sentence-transformers saves the activation of a cross-encoder and the similarity of an encoder."""
+_OF_PAIRS = re.compile("entail|contradict|paraphras", re.IGNORECASE)
+"""Labels that are about two texts."""
 
 
 class _TokenTexts(dict[int, str]):
@@ -120,11 +118,11 @@ class Text(Classifier):
 
     @classmethod
     def from_files(cls, model: nn.Module, source: str, options: Mapping[str, Any], name: str, **how: Any) -> Self:
-        settings = json_of(source, SETTINGS_FILE)
+        settings = settings_of(source)
         config: Any = model.config
-        if isinstance(settings, dict) and "activation_fn" in settings and not hasattr(config, "sentence_transformers"):
+        if "activation_fn" in settings and not hasattr(config, "sentence_transformers"):
             config.sentence_transformers = {"activation_fn": settings["activation_fn"]}  # where older versions save it
-        return super().from_files(model, source, options, name, **how)
+        return cls(model, tokenizer_of(source, options, name), name, **how)
 
     def _thresholds(self) -> int:
         """Return the number of logits, by a call of the model: `num_labels` may count classes or thresholds."""
@@ -134,9 +132,9 @@ class Text(Classifier):
             return int(self.model(**inputs).logits.shape[-1])
 
     @cached_property
-    def relation(self) -> str | None:
-        """A label that is about two texts, such as "entailment": every input must be a pair. None if there is none."""
-        return next((label for label in self.labels if self.takes_pairs and _RELATION.search(label)), None)
+    def needs_pairs(self) -> bool:
+        """Whether every input must be a pair of texts: if a label is about two, such as "entailment"."""
+        return self.takes_pairs and any(map(_OF_PAIRS.search, self.labels))
 
     @property
     def longest(self) -> int:
@@ -233,10 +231,10 @@ class Text(Classifier):
                 raise Error(f"{given}={text!r:.60} is not a string: {self.name} takes texts.")
             takes = "a text, or a pair of texts as (text, text)" if self.takes_pairs else "a text by itself"
             raise Error(f"{given}={text!r:.60}: {self.name} takes {takes}. Give several inputs as a list.")
-        if isinstance(text, str) and self.relation:
+        if self.needs_pairs and isinstance(text, str):
             raise Error(
-                f"{given}={text!r:.60} is one text, but the label {self.relation!r} of {self.name} is about two: give "
-                'a pair, as the tuple ("premise", "hypothesis"), or by --with.'
+                f"{given}={text!r:.60} is one text, but {self.name} compares two: give a pair, as the tuple (text, "
+                "text), or the second text by --with."
             )
         for part in text if isinstance(text, tuple) else (text,):
             if not part.strip():
@@ -249,8 +247,9 @@ class Text(Classifier):
         if not texts:
             return []
         most = longest if truncate else None
+        typed = self.tells_types
         # Not verbose: `_encoded` raises an error for texts that are too long.
-        options = {"return_attention_mask": False, "return_token_type_ids": pairs, "verbose": False}
+        options = {"return_attention_mask": False, "return_token_type_ids": pairs or typed, "verbose": False}
         given = [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
         output = self.tokenizer(*given, truncation=truncate, max_length=most, **options)
         added = special_ids(self.tokenizer)
@@ -260,13 +259,20 @@ class Text(Classifier):
             self._encoded(name, list(ids), added, encoding, longest)
             for name, ids, encoding in zip(names, output["input_ids"], encodings, strict=True)
         ]
-        if not pairs:
-            return encoded
         types = output.get("token_type_ids") or [None] * len(texts)
-        return [self._as_pair(*pair) for pair in zip(texts, encoded, types, strict=True)]
+        if pairs:
+            encoded = [self._as_pair(*pair) for pair in zip(texts, encoded, types, strict=True)]
+        if not typed:
+            return encoded
+        # For models with a table of types, 0 is the default.
+        has_default = hasattr(getattr(self.network, "config", None), "type_vocab_size")
+        return [
+            text if own is None or not (pairs or any(own) or not has_default) else replace(text, token_types=tuple(own))
+            for text, own in zip(encoded, types, strict=True)
+        ]
 
     def _as_pair(self, texts: TextPair, encoded: EncodedText, types: Sequence[int] | None) -> EncodedTextPair:
-        """Return an encoded pair with the border between its texts, and its token types if the model takes them."""
+        """Return an encoded pair with the border between its texts; `types` are its token types."""
         border = border_of(encoded.encoding, types)
         if border is None and encoded.encoding is None:
             raise Error(
@@ -278,8 +284,7 @@ class Text(Classifier):
                 f"The pair {texts!r:.60} has a text without tokens in the tokenizer's vocabulary, or one that was "
                 "truncated entirely: both texts must have tokens."
             )
-        kept = tuple(types) if types is not None and self.tells_types else None
-        return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]), types=kept)
+        return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]))
 
     def _encoded(self, text: str, ids: list[int], added: Collection[int], encoding: Any, longest: int) -> EncodedText:
         """Return a tokenized text.
@@ -303,10 +308,7 @@ class Text(Classifier):
         return mask_of(self.tokenizer, given, preferred)
 
     def masked(self, encoded: EncodedText, kept: np.ndarray, mask: str) -> TextRows:
-        rows = masked(self.tokenizer, np.array(encoded.ids), kept, mask)
-        if encoded.token_types is None:
-            return rows
-        return TypedRows(rows.ids, rows.attention, np.broadcast_to(np.array(encoded.token_types, np.int64), kept.shape))
+        return masked(self.tokenizer, np.array(encoded.ids), kept, mask, encoded.token_types)
 
     def stack(self, parts: Sequence[TextRows]) -> dict[str, Tensor]:
         width = max(part.width for part in parts)
@@ -320,8 +322,8 @@ class Text(Classifier):
             "input_ids": stacked([part.ids for part in parts], self.tokenizer.pad_token_id or 0),
             "attention_mask": stacked([part.attention for part in parts], 0),
         }
-        if any(isinstance(part, TypedRows) for part in parts):
-            types = [part.types if isinstance(part, TypedRows) else np.zeros_like(part.ids) for part in parts]
+        if any(part.types is not None for part in parts):
+            types = [np.zeros_like(part.ids) if part.types is None else part.types for part in parts]
             inputs["token_type_ids"] = stacked(types, 0)
         return inputs
 

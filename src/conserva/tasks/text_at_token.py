@@ -39,14 +39,7 @@ class EncodedAtToken(EncodedText):
 class RowsAtToken(TextRows):
     """A text with different tokens removed in each row, and the position whose output is explained."""
 
-    read: np.ndarray
-
-    def __getitem__(self, rows: slice | np.ndarray) -> RowsAtToken:
-        return RowsAtToken(self.ids[rows], self.attention[rows], self.read[rows])
-
-    def keys(self) -> np.ndarray:
-        """Return the bytes of ids, attention mask and position of each row."""
-        return np.concatenate([super().keys(), self.read[:, None].view(np.uint8)], axis=1)
+    read: np.ndarray = field(kw_only=True)
 
 
 class AtToken(Reading):
@@ -86,7 +79,7 @@ class TextAtToken(Text):
 
     def masked(self, encoded: Any, kept: np.ndarray, mask: str) -> RowsAtToken:
         rows = super().masked(encoded, kept, mask)
-        return RowsAtToken(rows.ids, rows.attention, np.full(len(rows), encoded.read))
+        return RowsAtToken(**vars(rows), read=np.full(len(rows), encoded.read))
 
     def stack(self, parts: Sequence[Any]) -> dict[str, Tensor]:
         inputs = super().stack(parts)
