@@ -124,6 +124,16 @@ def test_contexts_that_do_not_end_in_the_reverse_order_are_refused_and_leave_not
     assert current() is None
 
 
+def test_a_block_that_nnsight_runs_after_its_contexts_is_refused() -> None:
+    skips = type("ExitTracingException", (Exception,), {"__module__": "nnsight.tracing.tracer"})
+    with pytest.raises(conserva.Error, match="write the rules first"), conserva.rules("exact"):
+        raise skips
+    assert current() is None
+    other = type("ExitTracingException", (Exception,), {"__module__": "elsewhere"})
+    with pytest.raises(other), conserva.rules("exact"):
+        raise other
+
+
 def test_two_threads_with_two_rule_sets_on_one_model_do_not_disturb_each_other() -> None:
     model, inputs = bert(), tokens()
     places = ["inputs", "bert.encoder.layer.*"]

@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from ..errors import Error, NotApplicable
+from .context_ends import out_of_order, skipped_block
 from .coverage import Coverage, record_call
 from .frozen_factors import FrozenFactors, with_value
 from .interrupts import handle, pending
@@ -107,11 +108,9 @@ class Propagation(TorchFunctionMode):
         if self._removes_attributes and not self._outer:
             self.attributes.remove_all()
         if still_open and exception[0] is None:
-            raise Error(
-                "A context of conserva.rules ended while one that was opened inside it is still open, but contexts end "
-                "in the reverse order. Where generators, or the blocks of a trace, run alternately, open one context "
-                "around all of them."
-            )
+            raise out_of_order()
+        if skipped := skipped_block(exception[0]):
+            raise skipped from None
 
     def _opened_inside(self) -> list[Propagation]:
         """Return the contexts that were opened inside this one and have not ended, the innermost first."""
