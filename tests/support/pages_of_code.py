@@ -18,11 +18,7 @@ def run_page(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, (code, shown) in enumerate(blocks):
         capsys.readouterr()
         name = f"<{page.name}, block {number}>"
-        linecache.cache[name] = (
-            len(code),
-            None,
-            code.splitlines(keepends=True),
-            name,
-        )  # for code that reads its source
+        lines = code.splitlines(keepends=True)
+        linecache.cache[name] = (len(code), None, lines, name)  # where nnsight looks for the source
         exec(compile(code, name, "exec"), names)
         assert capsys.readouterr().out == shown
