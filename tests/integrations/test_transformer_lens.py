@@ -89,6 +89,7 @@ NATIVE = {
     "standard": {},
     "RMS norms": {"normalization_type": "RMS"},
     "norms without parameters": {"normalization_type": "LNPre"},
+    "RMS norms without parameters": {"normalization_type": "RMSPre"},
     "no norms": {"normalization_type": None},
     "gated": {"gated_mlp": True, "act_fn": "silu"},
     "SoLU with a norm": {"act_fn": "solu_ln"},
@@ -351,8 +352,13 @@ def test_what_is_no_bridge_is_refused() -> None:
     for given in (language_model("gpt2"), nn.Linear(2, 2), "gpt2"):
         with pytest.raises(conserva.Error, match=f"bridge is {type(given).__name__}, which has no hook points"):
             relevance_at_hooks(given, IDS, TARGET, hooks="hook_embed")
+    bridge: Any = bridged()
     with pytest.raises(conserva.Error, match="has no tensor"):
-        relevance_at_hooks(bridged(), "a text", TARGET, hooks="hook_embed")
+        relevance_at_hooks(bridge, "a text", TARGET, hooks="hook_embed")
+    with pytest.raises(conserva.Error, match="give the name of a hook point, or a list of names"):
+        relevance_at_hooks(bridge, IDS, TARGET, hooks=lambda name: True)  # as names_filter of run_with_cache
+    with pytest.raises(conserva.Error, match="hooks=3 is not a hook point"):
+        relevance_at_hooks(bridge, IDS, TARGET, hooks=["hook_embed", 3])
 
 
 def test_backward_hooks_are_refused_until_they_are_removed() -> None:
@@ -384,6 +390,11 @@ def test_a_text_by_the_bridges_own_tokenizer() -> None:
     result = relevance_at_hooks(bridge, tokens, TARGET, hooks="blocks.1.hook_resid_post")
     assert torch.equal(result.output, logits[:, -1, 50].detach())
     assert result.scores().shape == tokens.shape == (1, len(bridge.to_str_tokens(tokens)))
+    one, expected = (
+        conserva.explain(conserva.load(each, tokenizer=tokenizer), "a joy to watch", "a")
+        for each in (bridge.original_model, language_model("gpt2", len(tokenizer)))
+    )
+    assert one.scores == pytest.approx(expected.scores, abs=1e-6)
 
 
 def test_the_example_of_the_docstring_runs() -> None:

@@ -68,11 +68,13 @@ def relevance_at_hooks(
     points = getattr(bridge, "hook_dict", None)
     if not isinstance(bridge, nn.Module) or not isinstance(points, Mapping):
         raise Error(f"bridge is {type(bridge).__name__}, which has no hook points: give a TransformerBridge.")
+    if not isinstance(hooks, (str, list, tuple)):
+        raise Error(f"hooks={hooks!r}: give the name of a hook point, or a list of names.")
     wanted, rule_set = [hooks] if isinstance(hooks, str) else list(hooks), as_rule_set(rules)
-    for hook in wanted:
-        if hook not in points:
-            raise Error(f"hooks={hook!r} is not a hook point of the bridge.{did_you_mean(str(hook), points)}")
     names = Modules.of(bridge).names
+    for hook in wanted:
+        if hook not in points or points[hook] not in names:
+            raise Error(f"hooks={hook!r} is not a hook point of the bridge.{did_you_mean(str(hook), points)}")
     sites = {hook: names[points[hook]] for hook in wanted}
     active: set[str] = set()
     checks = [(points[hook], _check(hook, rule_set.name, active)) for hook in wanted]
