@@ -32,7 +32,7 @@ doors:
 	build/transformer-lens/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	build/transformer-lens/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	  --editable ".[transformer-lens]" pytest pytest-xdist
-	build/transformer-lens/bin/python -m pytest tests/integrations/test_transformer_lens.py --numprocesses $(WORKERS)
+	build/transformer-lens/bin/python -m pytest tests/integrations/test_transformer_lens*.py --numprocesses $(WORKERS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
