@@ -21,12 +21,18 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-# In an environment of its own, which has the libraries that conserva.integrations work with.
+# In environments of their own, which have the libraries that conserva.integrations work with. TransformerLens and inseq cannot
+# be in the same one: they require typeguard 4 and 2.
 doors:
 	$(PYTHON) -m venv --clear build/doors
 	build/doors/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	build/doors/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test,doors]"
 	build/doors/bin/python -m pytest tests/integrations --numprocesses $(WORKERS)
+	$(PYTHON) -m venv --clear build/transformer-lens
+	build/transformer-lens/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	build/transformer-lens/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable ".[transformer-lens]" pytest pytest-xdist
+	build/transformer-lens/bin/python -m pytest tests/integrations/test_transformer_lens*.py --numprocesses $(WORKERS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 import pytest
@@ -124,6 +126,18 @@ def test_hugging_face_models_called_without_names() -> None:
     without = conserva.relevance(model, (given["input_ids"], given["attention_mask"], torch.zeros(3, 7).long()), 1)
     assert set(without.values) == {"input_ids"}
     torch.testing.assert_close(by_name.scores(), without.scores())
+
+
+def test_a_forward_that_was_replaced_on_the_instance_keeps_the_names_of_its_arguments() -> None:
+    model, given = bert(), tokens()
+    expected = conserva.relevance(model, given, 1).scores()
+    original = type(model).forward
+    replaced = functools.wraps(original)(lambda *args, **kwargs: original(model, *args, **kwargs))
+    assert "self" in inspect.signature(replaced).parameters
+    model.forward = replaced
+    result = conserva.relevance(model, (given["input_ids"], given["attention_mask"]), 1)
+    assert set(result.values) == {"input_ids"}
+    torch.testing.assert_close(result.scores(), expected)
 
 
 def test_both_sequences_of_a_translator_without_names() -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
+from conserva.engine.context import current
 from conserva.engine.rules import RULE_SETS, RULES, rule_set
 from gradient_state import state
 from tiny import HandWritten, bert, llama, shake, tokens
@@ -87,6 +88,50 @@ def test_the_innermost_context_wins() -> None:
             1 / 0  # noqa: B018 - leaves by an exception
         y = F.gelu(F.layer_norm(x, (6,)))[0]
     assert torch.equal(torch.autograd.grad(y, x)[0], slope("exact"))
+
+
+def test_contexts_that_do_not_end_in_the_reverse_order_are_refused_and_leave_nothing_behind() -> None:
+    x = torch.randn(6, dtype=torch.float64, requires_grad=True)
+
+    def slope() -> torch.Tensor:
+        return torch.autograd.grad(F.gelu(F.layer_norm(x, (6,)))[0], x)[0]
+
+    def block(rules: str):
+        with conserva.rules(rules):
+            yield
+
+    plain = slope()
+    with conserva.rules("exact"):
+        exact = slope()
+    first, second, third = block("ln"), block("exact"), block("gi")
+    for each in (first, second, third):
+        next(each)
+    with pytest.raises(conserva.Error, match="ended while one that was opened inside it is still open"):
+        next(first)
+    with pytest.raises(StopIteration):
+        next(third)
+    assert torch.equal(slope(), exact)  # of the second, which is open
+    with pytest.raises(StopIteration):
+        next(second)
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert current() is None
+    assert torch.equal(slope(), plain)
+    first, second = block("ln"), block("exact")
+    next(first), next(second)
+    with pytest.raises(ZeroDivisionError):  # an error of the block is not hidden
+        first.throw(ZeroDivisionError)
+    second.close()
+    assert current() is None
+
+
+def test_a_block_that_nnsight_runs_after_its_contexts_is_refused() -> None:
+    skips = type("ExitTracingException", (Exception,), {"__module__": "nnsight.tracing.tracer"})
+    with pytest.raises(conserva.Error, match="write the rules first"), conserva.rules("exact"):
+        raise skips
+    assert current() is None
+    other = type("ExitTracingException", (Exception,), {"__module__": "elsewhere"})
+    with pytest.raises(other), conserva.rules("exact"):
+        raise other
 
 
 def test_two_threads_with_two_rule_sets_on_one_model_do_not_disturb_each_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ def run_page(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
-    for code, shown in blocks:
+    for number, (code, shown) in enumerate(blocks):
         capsys.readouterr()
-        exec(compile(code, page.name, "exec"), names)
+        name = f"<{page.name}, block {number}>"
+        lines = code.splitlines(keepends=True)
+        linecache.cache[name] = (len(code), None, lines, name)  # where nnsight looks for the source
+        exec(compile(code, name, "exec"), names)
         assert capsys.readouterr().out == shown

@@ -14,7 +14,8 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from ..errors import Error, NotApplicable
-from .coverage import Coverage, calling_module
+from .context_ends import out_of_order, skipped_block
+from .coverage import Coverage, record_call
 from .frozen_factors import FrozenFactors, with_value
 from .interrupts import handle, pending
 from .operations.detached_values import detached_by, propagate_mark, without_gradient
@@ -92,13 +93,32 @@ class Propagation(TorchFunctionMode):
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
     def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        still_open = self._opened_inside()
+        for _ in (*still_open, self):
+            super().__exit__(*exception)  # type: ignore[no-untyped-call] # ends the innermost
         outer = self._outer.pop()
-        _innermost.context = outer
-        if outer is not None:
-            outer._shadowed = False
+        if still_open:
+            still_open[-1]._outer[-1] = outer
+            for context in reversed(still_open):
+                TorchFunctionMode.__enter__(context)  # type: ignore[no-untyped-call]
+        else:
+            _innermost.context = outer
+            if outer is not None:
+                outer._shadowed = False
         if self._removes_attributes and not self._outer:
             self.attributes.remove_all()
+        if still_open and exception[0] is None:
+            raise out_of_order()
+        if skipped := skipped_block(exception[0]):
+            raise skipped from None
+
+    def _opened_inside(self) -> list[Propagation]:
+        """Return the contexts that were opened inside this one and have not ended, the innermost first."""
+        contexts, context = [], current()
+        while context is not None and context is not self:
+            contexts.append(context)
+            context = context._outer[-1]
+        return [] if context is None else contexts
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -331,29 +351,9 @@ def _in_place(context: Propagation, function: Callable[..., Any], *args: Any, **
 
 
 _PLAIN_IN_PLACE = (
-    "requires_grad_",
-    "detach_",
-    "retain_grad",
-    "zero_",
-    "fill_",
-    "copy_",
-    "set_",
-    "resize_",
-    "share_memory_",
-)
+    "requires_grad_", "detach_", "retain_grad", "zero_", "fill_", "copy_", "set_", "resize_", "share_memory_",
+)  # fmt: skip
 """In-place calls that compute nothing: they store a given value, or change the shape only."""
-
-
-def record_call(calls: dict[Any, tuple[Any, str]], out: Any, name: str) -> None:
-    """Record for each new node behind an output the call that created it, and the module that made the call."""
-    outputs = out if isinstance(out, (tuple, list)) else (out,)
-    waiting = [x.grad_fn for x in outputs if isinstance(x, Tensor) and x.grad_fn is not None]
-    module = calling_module(2) if waiting else None
-    while waiting:
-        node = waiting.pop()
-        if node not in calls:
-            calls[node] = (module, name)
-            waiting.extend(before for before, _ in node.next_functions if before is not None)
 
 
 def rules(base: str | RuleSet = DEFAULT, **changes: str | float) -> Propagation:

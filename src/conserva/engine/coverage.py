@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import overload
+from typing import Any, overload
 
-from torch import nn
+from torch import Tensor, nn
 
 MODULE_CALL = nn.Module._call_impl.__code__
 
@@ -36,6 +36,18 @@ def calling_module(above: int = 1) -> nn.Module | None:
             return frame.f_locals["self"]  # type: ignore[no-any-return]
         frame = frame.f_back
     return None
+
+
+def record_call(calls: dict[Any, tuple[Any, str]], out: Any, name: str) -> None:
+    """Record for each new node behind an output the call that created it, and the module that made the call."""
+    outputs = out if isinstance(out, (tuple, list)) else (out,)
+    waiting = [x.grad_fn for x in outputs if isinstance(x, Tensor) and x.grad_fn is not None]
+    module = calling_module(2) if waiting else None
+    while waiting:
+        node = waiting.pop()
+        if node not in calls:
+            calls[node] = (module, name)
+            waiting.extend(before for before, _ in node.next_functions if before is not None)
 
 
 @dataclass(frozen=True)

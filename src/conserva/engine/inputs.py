@@ -157,7 +157,9 @@ def parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
     method = model.forward
     function = getattr(method, "__func__", None)
     if function is None:  # an attribute of the instance, as some libraries set it
-        return inspect.signature(method).parameters
+        own = dict(inspect.signature(method).parameters)
+        own.pop("self", None)  # of a wrapper that has the signature of the class's function, as nnsight's
+        return own
     parameters = _parameters.get(function)
     if parameters is None:
         parameters = _parameters[function] = dict(list(inspect.signature(function).parameters.items())[1:])

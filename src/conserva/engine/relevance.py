@@ -96,7 +96,7 @@ def relevance(
     at
         Where to read relevance: "inputs" (word embeddings, pixels, ...), "embeddings" (the output of a Hugging Face
         model's embedding block, as in Ali et al. 2022), or the names of modules, with wildcards. A list reads at
-        several.
+        several. Next to "inputs", wildcards skip modules whose output does not depend on the inputs.
     ledger
         Whether to compute the ledger.
     batch_dim

@@ -54,6 +54,7 @@ class Sources:
         """
         self.leaves: dict[str, Tensor] = {}
         self.module_outputs: dict[str, Tensor] = {}
+        self._reads_inputs = inputs
         self._features = features if inputs else {}
         self._candidates = (candidates or {}) if inputs else {}
         self._modules = _matching(modules, sites)
@@ -207,6 +208,8 @@ class Sources:
                 self.module_outputs[_free_name(name, self.module_outputs)] = x
                 drop_trail(x)  # so that its gradient is complete: no later call may bypass it
                 return None
+            if self._reads_inputs and name not in self._named:
+                return None  # matched by a pattern, and a constant: as a leaf it would change the rules for products
             leaf = self._add_leaf(name, x)
             return (leaf, *output[1:]) if isinstance(output, (tuple, list)) else leaf
 
