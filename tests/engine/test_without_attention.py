@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import FNetConfig, FNetForSequenceClassification
 
 import conserva
 from conserva.engine.rules import RULE_SETS
@@ -72,6 +73,15 @@ def test_the_ledger_closes(name: str) -> None:
     inputs = next(iter(found.values.values())).flatten(1).sum(1)
     rest = found.ledger.positions + found.ledger.biases
     torch.testing.assert_close(inputs + rest, model(x)[range(5), [0, 1, 2, 1, 0]].detach(), **CLOSE)
+
+
+def test_a_transformer_that_mixes_tokens_by_fourier_transforms() -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, "max_position_embeddings": 32}
+    model = shake(FNetForSequenceClassification(FNetConfig(vocab_size=50, **sizes))).double()
+    ids = torch.tensor([[4, 8, 9, 5], [4, 9, 9, 5]])
+    found = conserva.relevance(model, ids, [0, 1], rules=without("exact"))
+    rest = found.ledger.positions + found.ledger.biases
+    torch.testing.assert_close(found.scores().sum(1) + rest, model(ids).logits[[0, 1], [0, 1]].detach(), **CLOSE)
 
 
 def test_activations_and_norms_follow_their_rules() -> None:
