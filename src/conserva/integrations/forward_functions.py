@@ -134,18 +134,16 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     return found
 
 
-def _modules_among(variables: Mapping[Any, Any]) -> dict[str, nn.Module]:
+def _modules_among(variables: Mapping[str, Any]) -> dict[str, nn.Module]:
     """Return the modules among variables, and in those that are lists, tuples or dictionaries of modules."""
     found = {}
     for name, value in variables.items():
-        parts = {"": value}
-        if isinstance(value, (list, tuple)):
-            parts = {f"_{i}": each for i, each in enumerate(value)}
-        elif isinstance(value, dict):
-            parts = {f"_{key}": each for key, each in value.items()}
-        for part, each in parts.items():
-            if isinstance(each, nn.Module):
-                found[f"{name}{part}".replace(".", "_")] = each
+        if isinstance(value, nn.Module):
+            found[name.replace(".", "_")] = value
+        elif isinstance(value, (list, tuple, dict)):
+            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                if isinstance(each, nn.Module):
+                    found[f"{name}_{key}".replace(".", "_")] = each
     return found
 
 
