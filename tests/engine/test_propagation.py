@@ -219,7 +219,7 @@ def test_every_rule_of_every_kind_can_be_composed() -> None:
     x = torch.randn(2, 5, 8, requires_grad=True)
     layer = shake(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True))
     for kind, rules in RULES.items():
-        for rule in rules:
+        for rule in rules.keys() - ({"refuse"} if kind == "attention" else set()):  # the layer has attention
             with conserva.rules("ah+ln", **{kind: rule}) as context:
                 y = layer(x)
             assert getattr(context.rules, kind) is RULES[kind][rule]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -43,7 +44,7 @@ def many(task: conserva.Text) -> Explanations:
     return conserva.explain(task, TEXTS)
 
 
-# Words between white space.
+# Words between spaces.
 
 
 def slow_word_scores(one: conserva.Explanation) -> list[float]:
@@ -59,7 +60,7 @@ def slow_word_scores(one: conserva.Explanation) -> list[float]:
     return scores
 
 
-def test_words_are_those_between_white_space(many: Explanations) -> None:
+def test_words_are_those_between_spaces(many: Explanations) -> None:
     for one in many:
         found = word_scores(one)
         assert len(found) == len(one.text.split())
@@ -69,8 +70,49 @@ def test_words_are_those_between_white_space(many: Explanations) -> None:
         assert word_scores(one.merged()) == pytest.approx(found)
 
 
-def test_words_without_tokens_and_odd_spaces() -> None:
-    one = explanation(["<s>", "a", "jo", "y"], text="  a\t\tjoy\n\u200b x")
+def words_of_eraser(text: str) -> list[str]:
+    """Return the words of a document, as ERASER's scorer reads a file: lines, stripped, split at spaces."""
+    lines = [line.strip() for line in io.StringIO(text, newline=None)]
+    return [word for line in lines for word in line.split(" ") if word]
+
+
+ODD = [
+    "a joy\nhow dull .\n\n  so  \r\n dull\r.",
+    "  a   joy  ",
+    "a\u00a0joy \u00a0 .",
+    "\t a\tjoy \t. \t",
+    "a\u2028joy \x85 .",
+    "\u200b a joy \u200b",
+]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_words_are_those_of_erasers_scorer(task: conserva.Text, text: str) -> None:
+    one = conserva.explain(task, text)
+    found = word_scores(one)
+    assert len(found) == len(words_of_eraser(text))
+    special = sum(score for score, is_special in zip(one.scores, one.special, strict=True) if is_special)
+    assert sum(found) == pytest.approx(sum(one.scores) - special)
+
+
+@pytest.mark.parametrize("texts", [(text, "how dull .") for text in ODD] + [("how | dull", text) for text in ODD])
+def test_words_at_the_ends_of_pairs_are_counted(task: conserva.Text, texts: tuple[str, str]) -> None:
+    found = section_scores(conserva.explain(task, texts))
+    assert [len(scores) for scores in found] == [len(words_of_eraser(text)) for text in texts]
+
+
+def test_words_that_were_truncated_have_the_score_0(task: conserva.Text) -> None:
+    long = "a joy . how dull . " * 100
+    for first, second in (("a joy .", long), (long, "a joy .")):
+        one = conserva.explain(task, (first, second), truncate=True)
+        found = section_scores(one)
+        assert [len(scores) for scores in found] == [len(first.split()), len(second.split())]
+        assert sum(map(sum, found)) == pytest.approx(sum(one.visible().scores))
+        assert max(found, key=len)[-1] == 0 != max(found, key=len)[0]
+
+
+def test_words_without_tokens() -> None:
+    one = explanation(["<s>", "a", "jo", "y"], text="  a  joy\n\u200b x")
     one = replace(one, offsets=(None, (1, 3), (5, 7), (7, 9)), scores=(9.0, 1.0, 2.0, 4.0))  # two have spaces in them
     assert word_scores(one) == [1.0, 6.0, 0.0, 0.0]
 
@@ -111,6 +153,9 @@ def test_a_pair_has_words_of_two_texts(task: conserva.Text) -> None:
         ([1, 2, 3], {"threshold": 2}, [2]),
         ([0, -1, -3], {"threshold": -2}, [0, 1]),
         ([1], {"threshold": 1}, []),
+        ([1, 3, 2], {"top": np.int64(1)}, [1]),
+        ([1, 3, 2], {"top": np.float32(0.4)}, [1, 2]),
+        ([1, 3, 2], {"threshold": np.float32(2)}, [1]),
     ],
 )
 def test_hard_rationales(scores: list[float], how: dict[str, Any], chosen: list[int]) -> None:
@@ -132,6 +177,9 @@ def test_shares_are_not_rounded_up_by_rounding_errors() -> None:
 def test_bad_ways_of_choosing(how: dict[str, Any]) -> None:
     with pytest.raises(conserva.Error, match=r"top="):
         hard_rationale([1.0, 2.0], **how)
+    for threshold in (math.nan, "1"):
+        with pytest.raises(conserva.Error, match=r"^threshold=.*: give a number\.$"):
+            hard_rationale([1.0, 2.0], threshold=threshold)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scores", [[], [[1.0]], [math.nan], ["a"], None])
@@ -267,6 +315,8 @@ def test_ids_are_documents_and_hard_rationales_are_optional(many: Explanations, 
     found = lines(write_eraser(tmp_path / "x.jsonl", list(many), ["a", "b", "c"]))
     assert [each["rationales"][0]["docid"] for each in found] == ["a", "b", "c"]
     assert all("hard_rationale_predictions" not in each["rationales"][0] for each in found)
+    numbered = lines(write_eraser(tmp_path / "x.jsonl", many, [1, 2, 3]))  # type: ignore[list-item]
+    assert [(each["annotation_id"], each["rationales"][0]["docid"]) for each in numbered] == [(i, i) for i in "123"]
 
 
 def test_pairs_have_two_documents(task: conserva.Text, tmp_path: Path) -> None:

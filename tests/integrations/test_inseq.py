@@ -146,18 +146,57 @@ def test_the_default_of_inseq_is_refused_with_advice() -> None:
         attributed(model, attributed_fn="entropy")
     assert "attributed_fn" not in str(raised.value)
     assert attributed(loaded("conserva_gi"), attributed_fn=None).target_attributions[:5].isfinite().any()
+    again = attributed(model).target_attributions  # inseq's model still works after an error
+    check(again, to_inseq(generation("exact"))[0].target_attributions)
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("contrast_prob_diff", "contrast_logits_diff"), ("contrast_prob", "contrast_logits"), ("pcxmi", "in_context_pvi")],
+)
+def test_the_advice_on_contrasts_of_probabilities_works(name: str, instead: str) -> None:
+    model, other = loaded("conserva_exact"), {"contrast_targets": f"{TEXT} is Rome"}
+    with pytest.raises(conserva.Error, match=f"Pass attributed_fn='{instead}' instead of '{name}'"):
+        attributed(model, attributed_fn=name, **other)
+    assert attributed(model, attributed_fn=instead, **other).target_attributions[:6, 1].all()
+
+
+def test_step_functions_of_ones_own() -> None:
+    def margin(args: Any) -> Tensor:
+        logits = args.attribution_model.output2logits(args.forward_output)
+        return logits.gather(-1, args.target_ids.reshape(-1, 1)).squeeze(-1) - logits.mean(-1)
+
+    inseq.register_step_function(margin, "margin", overwrite=True)
+    settings = {"attributed_fn": "margin", "step_scores": ["margin"], "return_convergence_delta": True}
+    theirs = attributed(loaded("conserva_exact"), **settings)
+    ids = byte_tokenizer()(TEXT + ANSWER)["input_ids"]
+    for column, many in enumerate((5, 6)):
+
+        def of_output(output: Any, target: int = ids[many]) -> Tensor:
+            return output.logits[:, -1, target] - output.logits[:, -1].mean(-1)
+
+        expected = conserva.relevance(language_model(), {"input_ids": torch.tensor([ids[:many]])}, of_output)
+        check(theirs.target_attributions[:many, column], expected.scores()[0])
+        check(theirs.step_scores["margin"][column], expected.output[0])
+        check(theirs.step_scores["deltas"][column], (expected.ledger.inputs - expected.output)[0])
+
+
+def test_step_functions_without_a_gradient() -> None:
+    with pytest.raises(conserva.Error, match=r"forward_func returned torch\.int64"):
+        attributed(loaded("conserva_exact"), attributed_fn="top_p_size", top_p=0.9)
+
+
+@pytest.mark.parametrize("how", [{}, {"compress": True}, {"ndarray_compact": False}], ids=str)
 @pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_inseq_reads_and_shows_generations(kind: str, tmp_path: Path) -> None:
+def test_inseq_reads_and_shows_generations(kind: str, how: dict[str, bool], tmp_path: Path) -> None:
     if kind == "llama":
         given = generation("exact")
     else:
         given = conserva.explain_generation(writer("t5"), "the cat", continuation="a dog")
     path = tmp_path / "generation.json"
     written = to_inseq(given)
-    written.save(path)
-    read = inseq.FeatureAttributionOutput.load(path)
+    written.save(path, **how)
+    read = inseq.FeatureAttributionOutput.load(path, decompress="compress" in how)
     for name in ("source_attributions", "target_attributions"):
         before, after = getattr(written[0], name), getattr(read[0], name)
         assert (before is None) == (after is None)
@@ -168,6 +207,15 @@ def test_inseq_reads_and_shows_generations(kind: str, tmp_path: Path) -> None:
     assert read.info["input_texts"] == [given.text]
     shown = read.show(display=False, return_html=True, do_aggregation=False)
     assert f"{given.steps[0].scores[1]:.3f}".rstrip("0")[:5] in shown
+
+
+def test_words_are_aggregated_at_their_spaces() -> None:
+    task = conserva.Causal(language_model(), byte_tokenizer(), name="tiny")
+    given = conserva.explain_generation(task, TEXT, continuation=" is big")
+    assert " " in given.features  # words are cut into several tokens
+    words = to_inseq(given).aggregate("subwords", special_chars=" ")[0].target
+    assert len(words) < len(given.features)
+    assert [word.token for word in words][1:5] == [" capital", " of", " France", " is"]
 
 
 def test_other_results_are_refused() -> None:

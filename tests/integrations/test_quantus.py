@@ -18,6 +18,7 @@ import conserva
 import tiny_heads
 from conserva.integrations.quantus import ArrayModel, explain_func
 from doc_pages import shown_and_printed, wrong_examples
+from tiny import shake
 from tiny_images import vit
 
 TEXTS = ["a joy.", "not much of anything.", "how dull."]
@@ -222,6 +223,46 @@ def test_attributions_given_beforehand(case: Case) -> None:
     assert given == pytest.approx(case(quantus.Complexity(disable_warnings=True)), abs=1e-6)
 
 
+def test_quantuss_evaluation_names_rule_sets(case: Case) -> None:
+    metrics = {"complexity": quantus.Complexity(disable_warnings=True)}
+    settings = {"metrics": metrics, "model": case.model, "x_batch": case.x, "y_batch": case.y, "agg_func": np.mean}
+    expected = {
+        rules: np.mean(case(quantus.Complexity(disable_warnings=True), explain_func_kwargs={"rules": rules}))
+        for rules in ("exact", "ah+ln")
+    }
+    assert expected["exact"] != pytest.approx(expected["ah+ln"], rel=1e-6)
+    found = quantus.evaluate(xai_methods=dict.fromkeys(expected, explain_func), explain_func_kwargs={}, **settings)
+    for rules, mean in expected.items():
+        assert found[rules]["complexity"] == pytest.approx(mean, rel=1e-6)
+    named = quantus.evaluate(
+        xai_methods={"of the paper": explain_func}, explain_func_kwargs={"rules": "ah+ln"}, **settings
+    )
+    assert named["of the paper"]["complexity"] == pytest.approx(expected["ah+ln"], rel=1e-6)
+    with pytest.raises(conserva.Error, match=r"method='Saliency' is not a rule set: .*'rules'"):
+        case(quantus.Complexity(disable_warnings=True), explain_func_kwargs={"method": "Saliency"})
+
+
+def test_batches_of_other_sizes() -> None:
+    case = image_case()
+    alone = case(quantus.Complexity(disable_warnings=True))
+    for size in (1, 2):
+        assert case(quantus.Complexity(disable_warnings=True), batch_size=size) == pytest.approx(alone, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lower_precision(dtype: torch.dtype) -> None:
+    network = tiny_heads.model("bert", "AutoModelForSequenceClassification").to(dtype)
+    ids = tiny_heads.tokenizer()(TEXTS[:1], return_tensors="pt")["input_ids"]
+    model = ArrayModel(network)
+    x = model.embedded(ids)
+    assert x.dtype == np.float32
+    expected = conserva.relevance(network, ids, 1).values["input_ids"].sum(-1, keepdim=True)
+    np.testing.assert_array_equal(explain_func(model, x, [1]), expected.numpy())
+    assert np.isfinite(quantus.Sparseness(disable_warnings=True)(
+        model, x, np.array([1]), channel_first=True, explain_func=explain_func
+    )).all()  # fmt: skip
+
+
 # What is refused.
 
 
@@ -266,6 +307,18 @@ def test_models_without_attention() -> None:
     network = nn.Linear(4, 2).eval()
     with pytest.raises(conserva.Error, match="Linear has no attention"):
         explain_func(network, np.ones((1, 4)), [0])
+    series = shake(nn.Sequential(nn.Conv1d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)))
+    x = np.random.default_rng(0).normal(size=(6, 3, 20)).astype(np.float32)
+    rules = conserva.rules("exact", attention="refuse")
+    found = explain_func(series, x, [0, 1] * 3, rules=rules, reduce_axes=1)
+    expected = next(iter(conserva.relevance(series, torch.from_numpy(x), [0, 1] * 3, rules=rules).values.values()))
+    np.testing.assert_array_equal(found, expected.sum(1, keepdim=True).numpy())
+    metric = quantus.MaxSensitivity(nr_samples=2, disable_warnings=True)
+    arguments = {"rules": rules, "reduce_axes": 1}
+    scores = metric(
+        series, x, np.array([0, 1] * 3), channel_first=True, explain_func=explain_func, explain_func_kwargs=arguments
+    )
+    assert all(0 < score < np.inf for score in scores)
 
 
 def test_models_that_take_no_such_array(text: Case) -> None:

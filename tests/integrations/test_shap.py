@@ -20,10 +20,12 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import shap
+from PIL import Image
 
 import conserva
 import language
 import tiny_heads
+import tiny_images
 from conserva.results.explanations import Explanations
 from doc_pages import shown_and_printed
 from made_up_explanations import explanation
@@ -102,6 +104,50 @@ def test_a_pair_keeps_both_texts(task: conserva.Text) -> None:
 
 def test_tokens_without_offsets_are_separated() -> None:
     assert list(explanation(["<s>", "a", "joy"]).to_shap().data) == ["<s> ", "a ", "joy "]
+
+
+def test_white_space_after_characters_without_tokens_is_written() -> None:
+    one = replace(explanation(["a", "joy"], text="a\u200b joy\u200b"), offsets=((0, 1), (3, 6)))
+    assert list(one.to_shap().data) == ["a ", "joy"]
+
+
+def test_without_its_name_an_output_can_be_sliced(many: Explanations) -> None:
+    """As the page says: shap cannot slice a single explanation whose output has a name."""
+    one, corpus = many[1].to_shap(), many.to_shap(by_name=True)
+    with pytest.raises(IndexError):
+        one[:3]
+    one.output_names = corpus.output_names = None
+    assert one[:3].values.tolist() == list(many[1].scores[:3])
+    assert one.abs.values.tolist() == [abs(score) for score in many[1].scores]
+    shap.plots.beeswarm(corpus, order=corpus.abs.max(0), show=False)
+    shap.plots.scatter(corpus[:, corpus.abs.mean(0).argsort[-1]], show=False)
+
+
+def test_the_sinks_score_is_in_the_base_value() -> None:
+    one = conserva.explain(conserva.Causal(language.language_model(), language.byte_tokenizer()), "Paris is in France")
+    found = one.without_sink().to_shap()
+    assert len(found.values) == len(one.features) - 1
+    assert found.base_values + found.values.sum() == pytest.approx(one.output, abs=1e-12)
+
+
+def test_windows_of_a_long_text(task: conserva.Text) -> None:
+    text = "a joy, and not much of anything. " * 20
+    one = conserva.explain(task, text, 0, windows=(40, 10))
+    found = one.to_shap()
+    assert found.base_values + found.values.sum() == pytest.approx(one.output, abs=1e-12)
+    assert "".join(found.data[1:-1]) == text
+    rows = conserva.explain(task, ["a joy.", text], 0, windows=(40, 10)).to_shap()
+    np.testing.assert_allclose(rows[1].values, found.values, rtol=0, atol=1e-12)
+
+
+def test_patches_of_an_image_are_features() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+    task = conserva.Image(tiny_images.vit(), tiny_images.processor())
+    one = conserva.explain(task, Image.fromarray(pixels))
+    found = one.to_shap()
+    assert list(found.feature_names) == list(one.features)
+    assert found.base_values + found.values.sum() == pytest.approx(one.output, abs=1e-12)
+    shap.plots.waterfall(found, show=False)
 
 
 def test_characters_of_several_tokens_are_written_once() -> None:

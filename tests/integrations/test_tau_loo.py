@@ -10,13 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import kendalltau
 
 import conserva
 import tiny_heads
 from conserva.integrations.eraser import tau_loo
 from conserva.integrations.eraser.leave_one_out import kendall_tau
 from conserva.results.explanations import Explanations
+
+kendalltau = pytest.importorskip("scipy.stats", reason="scipy is not installed").kendalltau
 
 TEXTS = ["a gorgeous , witty movie .", "it is n't unbelievably dull , it's a joy .", "how dull ."]
 

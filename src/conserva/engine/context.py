@@ -228,6 +228,14 @@ class Propagation(TorchFunctionMode):
             How the rule is carried out, where there are several ways.
         """
         rule: Rule = getattr(self.rules, kind)
+        if rule.refuses and kind == "attention":
+            caller = calling_module()
+            where = f" in {type(caller).__name__}" if caller else ""
+            raise NotApplicable(
+                f"rules={self.rules.name!r} are for models without attention, but {function.__name__!r} is called"
+                f"{where}. If the output is a probability, explain the logits; else use a rule for attention, such as "
+                "'freeze'."
+            )
         self.coverage.record(kind, function.__name__, rule.name, path)
         return rule
 

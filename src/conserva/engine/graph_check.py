@@ -68,7 +68,7 @@ def check(
         if context.calls is None:
             raise
         raise NotApplicable(f"{error}{_where(model, error.node, context.calls)}") from None
-    if not context.coverage.count("attention"):
+    if not context.rules.attention.refuses and not context.coverage.count("attention"):
         raise NotApplicable(_no_attention(model))
     return nodes
 
@@ -207,11 +207,10 @@ class _NodeChecker:
             raise Refused(f"{_UNRECOGNISED} {self._advice()}", node)
 
     def _advice(self) -> str:
+        base = self.rules.name.partition(" (")[0]  # without the changes made to it
         return (
-            "If it is not attention, pass "
-            f"rules=conserva.rules({self.rules.name!r}, bilinear='half'), on the command line --method "
-            f"{self.rules.name}:bilinear=half; if it is, compute its weights with "
-            "torch.softmax."
+            f"If it is not attention, pass rules=conserva.rules({base!r}, bilinear='half'), on the command line "
+            f"--method {base}:bilinear=half; if it is, compute its weights with torch.softmax."
         )
 
     def _check_matrix_product(self, node: Any, name: str) -> None:
@@ -362,6 +361,6 @@ def _no_attention(model: nn.Module) -> str:
         )
     return (
         f"{type(model).__name__} has no attention that the output depends on: it called neither softmax nor "
-        "scaled_dot_product_attention. conserva explains Transformers; if the model has its own attention kernel, "
-        "switch it to torch's."
+        "scaled_dot_product_attention. If it has its own attention kernel, switch it to torch's; if it is not a "
+        "Transformer and has no attention at all, pass rules=conserva.rules('exact', attention='refuse')."
     )

@@ -53,6 +53,13 @@ _ALL: Mapping[str, tuple[Rule, ...]] = {
             "relevance halves at each product: values 1/2, queries and keys 1/4; the softmax is differentiated",
             shares=True,
         ),
+        Rule(
+            "refuse",
+            "for models without attention: a softmax or an attention of live tensors is refused",
+            freezes=True,
+            refuses=True,
+            conserves=True,
+        ),
     ),
     "norm": (
         Rule("gradient", "the scale is differentiated", differentiates=True),

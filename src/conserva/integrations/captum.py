@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,15 +86,16 @@ class _Conservative:
         """Return the relevance, and the sites of the layers, or else of the inputs."""
         module = ForwardFunction(_function(self.forward_func), layers)
         sites = [module.sites[layer] for layer in layers]
-        result = relevance(module, call, module.selected, rules=self.rules, at=sites or INPUTS)
+        at = list(map(glob.escape, sites)) if layers else INPUTS  # the names of modules are no patterns
+        result = relevance(module, call, module.selected, rules=self.rules, at=at)
         return result, sites or list(call.features())
 
 
 class ConservativeAttribution(_Conservative, GradientAttribution):  # type: ignore[misc]
     """Conservative relevance of a model's inputs: `x * dF/dx` under a rule set.
 
-    All checks of `conserva.relevance` apply: a model without attention, or with an operation that no rule covers,
-    raises `conserva.Error`.
+    All checks of `conserva.relevance` apply: an operation that no rule covers raises `conserva.Error`. So does a model
+    without attention, unless `rules` say that there is none: `conserva.rules("exact", attention="refuse")`.
 
     Parameters
     ----------
@@ -226,8 +228,10 @@ class LayerConservativeAttribution(_Conservative, LayerGradientXActivation):  # 
         """
         if attribute_to_layer_input:
             raise Error("attribute_to_layer_input=True: relevance is read at outputs. Give the layer before this one.")
-        several = not isinstance(self.layer, nn.Module)
+        several = isinstance(self.layer, (list, tuple))
         layers = list(self.layer) if several else [self.layer]
+        if not layers or not all(isinstance(layer, nn.Module) for layer in layers):
+            raise Error(f"layer={self.layer!r:.80}: give a module of the model, or a list of one or more.")
         if several and return_convergence_delta:
             raise Error("return_convergence_delta=True with a list of layers: each has its own. Give one layer.")
         call = Call.of_captum(_tensors(inputs), _others(additional_forward_args), target)
@@ -238,6 +242,8 @@ class LayerConservativeAttribution(_Conservative, LayerGradientXActivation):  # 
 
 def _function(forward_func: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function to explain; of captum's wrapper of a language model the method that calls the model."""
+    if not callable(forward_func):
+        raise Error(f"forward_func={forward_func!r:.80} cannot be called: give a model, or a function that calls one.")
     return forward_func.forward if isinstance(forward_func, GradientForwardFunc) else forward_func
 
 

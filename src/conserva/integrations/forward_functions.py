@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -88,37 +90,61 @@ class ForwardFunction(nn.Module):
         return value if is_model else outputs
 
 
-def modules_in(function: Callable[..., Any], callers: tuple[Callable[..., Any], ...] = ()) -> dict[str, nn.Module]:
+def modules_in(function: Callable[..., Any], seen: set[Any] | None = None) -> dict[str, nn.Module]:
     """Return the modules that a function refers to, by name: itself, its object's, those in its variables.
 
     Parameters
     ----------
     function
         The function. Functions of the same file that it calls are followed.
-    callers
-        The functions that call it.
+    seen
+        The functions that were followed already.
     """
     if isinstance(function, nn.Module):
         return {FORWARD: function}
+    seen = set() if seen is None else seen
     if isinstance(function, functools.partial):
         bound = {**{f"args{i}": x for i, x in enumerate(function.args)}, **function.keywords}
-        return {**modules_in(function.func, callers), **_modules_among(bound)}
+        return {**modules_in(function.func, seen), **_modules_among(bound)}
     owner = getattr(function, "__self__", None)
     if isinstance(owner, nn.Module):
         return {FORWARD: owner}
     if not inspect.isfunction(function):
         return _modules_among(getattr(function if owner is None else owner, "__dict__", {}))
-    closure = inspect.getclosurevars(function)
-    variables = {**closure.globals, **closure.nonlocals}
-    found, callers = _modules_among(variables), (*callers, function)
+    seen.add(function)
+    variables = _variables(function)
+    found = _modules_among(variables)
     for called in variables.values():
-        if inspect.isfunction(called) and called.__module__ == function.__module__ and called not in callers:
-            found = {**modules_in(called, callers), **found}
+        if inspect.isfunction(called) and called.__module__ == function.__module__ and called not in seen:
+            found = {**modules_in(called, seen), **found}
     return found
 
 
-def _modules_among(variables: dict[str, Any]) -> dict[str, nn.Module]:
-    return {name.replace(".", "_"): x for name, x in variables.items() if isinstance(x, nn.Module)}
+def _variables(function: FunctionType) -> dict[str, Any]:
+    """Return the values of the outer variables that a function and the functions inside it use, by name."""
+    names: list[str] = []
+    codes = [function.__code__]
+    for code in codes:  # which grows: comprehensions and inner functions have code of their own
+        names += code.co_names
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    found = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a variable that has no value yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _modules_among(variables: Mapping[str, Any]) -> dict[str, nn.Module]:
+    """Return the modules among variables, and in those that are lists, tuples or dictionaries of modules."""
+    found = {}
+    for name, value in variables.items():
+        if isinstance(value, nn.Module):
+            found[name.replace(".", "_")] = value
+        elif isinstance(value, (list, tuple, dict)):
+            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                if isinstance(each, nn.Module):
+                    found[f"{name}_{key}".replace(".", "_")] = each
+    return found
 
 
 def _rows(target: Any, samples: int) -> Any:
@@ -140,6 +166,8 @@ def _selected(value: Any, target: Any, samples: int) -> Tensor:
             f"forward_func returned {type(value).__name__}: captum needs a tensor, for example "
             "forward_func=lambda *inputs: model(*inputs).logits."
         )
+    if not value.is_floating_point():
+        raise Error(f"forward_func returned {value.dtype}: there is no gradient. Return scores, such as logits.")
     shape = tuple(value.shape)
     if isinstance(target, Tensor) and target.dim() == 2:
         target = [tuple(row) for row in target.tolist()]

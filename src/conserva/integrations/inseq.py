@@ -19,8 +19,8 @@ from ..results.generation import Generation
 require("conserva.integrations.inseq", "inseq")
 
 from inseq import FeatureAttributionOutput  # noqa: E402
+from inseq.attr import step_functions  # noqa: E402
 from inseq.attr.feat.gradient_attribution import GradientAttributionRegistry  # noqa: E402
-from inseq.attr.step_functions import probability_fn  # noqa: E402
 from inseq.data.attribution import (  # noqa: E402
     CoarseFeatureAttributionSequenceOutput,
     CoarseFeatureAttributionStepOutput,
@@ -50,16 +50,25 @@ class _Conservative:
         try:
             step = super().attribute_step(attribute_fn_main_args, attribution_args or {})  # type: ignore[misc]
         except Error as error:
-            if any(arg is probability_fn for arg in attribute_fn_main_args["additional_forward_args"]):
-                raise Error(
-                    f"{error} inseq attributes the probability by default: pass attributed_fn='logit'."
-                ) from None
-            raise
+            others = attribute_fn_main_args["additional_forward_args"]
+            advice = next((_ADVICE[arg] for arg in others if callable(arg) and arg in _ADVICE), None)
+            if advice is None:
+                raise
+            raise Error(f"{error} {advice}") from None
         return CoarseFeatureAttributionStepOutput(
             source_attributions=_by_token(step.source_attributions),
             target_attributions=_by_token(step.target_attributions),
             step_scores=step.step_scores,
         )
+
+
+_ADVICE = {
+    step_functions.probability_fn: "inseq attributes the probability by default: pass attributed_fn='logit'.",
+    step_functions.contrast_prob_fn: "Pass attributed_fn='contrast_logits' instead of 'contrast_prob'.",
+    step_functions.contrast_prob_diff_fn: "Pass attributed_fn='contrast_logits_diff' instead of 'contrast_prob_diff'.",
+    step_functions.pcxmi_fn: "Pass attributed_fn='in_context_pvi' instead of 'pcxmi'.",
+}
+"""What to attribute instead of probabilities."""
 
 
 def _method(rules: RuleSet) -> tuple[str, type]:

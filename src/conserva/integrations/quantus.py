@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ..engine.context import Propagation
 from ..engine.inputs import parameters_of
+from ..engine.operations.tensors import in_float32
 from ..engine.relevance import relevance
-from ..engine.rules import DEFAULT, RuleSet
+from ..engine.rules import DEFAULT, RULE_SETS, RuleSet
 from ..errors import Error
 from ..tasks.reading import Reading
 
@@ -24,9 +25,10 @@ def explain_func(
     inputs: np.ndarray,
     targets: Any,
     *,
-    rules: str | RuleSet | Propagation = DEFAULT,
-    reduce_axes: Sequence[int] | None = None,
+    rules: str | RuleSet | Propagation | None = None,
+    reduce_axes: int | Sequence[int] | None = None,
     device: str | torch.device | None = None,
+    method: str | None = None,
 ) -> np.ndarray:
     """Return the relevance of a batch, in the form that Quantus expects: give it to a metric as `explain_func`.
 
@@ -40,12 +42,15 @@ def explain_func(
     targets
         The class of each sample.
     rules
-        The name of a rule set, or the result of `conserva.rules(...)`.
+        The name of a rule set, or the result of `conserva.rules(...)`. None takes `method`, or else "exact".
     reduce_axes
         The axes over which relevance is summed, which become 1, as in `quantus.explain`. None takes those that belong
         to one feature: the channels of images, the numbers of a token; other arrays are kept. () keeps every number.
     device
         The device of the inputs. None takes the model's.
+    method
+        What `quantus.evaluate` passes: the name of this function in its `xai_methods`. The name of a rule set, unless
+        `rules` are given.
 
     Returns
     -------
@@ -72,9 +77,22 @@ def explain_func(
     axes = _axes(array, reduce_axes)
     dtype, where = _numbers_of(model)
     x = torch.as_tensor(array, dtype=dtype, device=device or where)
+    if rules is None:
+        rules = _rule_set(method)
     result = relevance(model, x, np.asarray(targets).tolist(), rules=rules)
     scores = next(iter(result.values.values()))
     return (scores.sum(axes, keepdim=True) if axes else scores).cpu().numpy()
+
+
+def _rule_set(method: str | None) -> str:
+    if method is None:
+        return DEFAULT
+    if method not in RULE_SETS:
+        raise Error(
+            f"method={method!r} is not a rule set: give one of {', '.join(map(repr, RULE_SETS))}, or any name together "
+            "with explain_func_kwargs={'rules': ...}."
+        )
+    return method
 
 
 def _floats(inputs: Any) -> np.ndarray:
@@ -93,11 +111,11 @@ def _floats(inputs: Any) -> np.ndarray:
     return array
 
 
-def _axes(array: np.ndarray, given: Sequence[int] | None) -> tuple[int, ...]:
+def _axes(array: np.ndarray, given: int | Sequence[int] | None) -> tuple[int, ...]:
     """Return the axes to sum over, none of which is the batch."""
     if given is None:
         return {3: (2,), 4: (1,)}.get(array.ndim, ())
-    axes = tuple(given)
+    axes = (given,) if isinstance(given, int) else tuple(given)
     if not all(-array.ndim < axis < array.ndim and axis for axis in axes):
         raise Error(
             f"reduce_axes={given!r}: give axes of inputs, which has shape {array.shape}, without the batch's, 0."
@@ -148,12 +166,12 @@ class ArrayModel(Reading):
                 raise Error(f"{type(network).__name__} has no argument {given!r}: give one of its forward().")
 
     def embedded(self, ids: Tensor) -> np.ndarray:
-        """Return the word embeddings of token ids, samples x tokens x numbers."""
+        """Return the word embeddings of token ids, samples x tokens x numbers, in float32 or wider."""
         table = getattr(self.network, "get_input_embeddings", lambda: None)()
         if not isinstance(table, nn.Module) or self.name != EMBEDDINGS:
             raise Error(f"{type(self.network).__name__} takes {self.name!r}, and not the embeddings of tokens.")
         with torch.no_grad():
-            array: np.ndarray = table(torch.as_tensor(ids).to(_numbers_of(table)[1])).cpu().numpy()
+            array: np.ndarray = in_float32(table(torch.as_tensor(ids).to(_numbers_of(table)[1]))).cpu().numpy()
         return array
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -95,7 +95,8 @@ def _written(explanation: Explanation) -> list[str]:
             continue
         start = last[1] if last[0] <= span[0] < last[1] else span[0]
         end = len(text) if following is None else max(span[1], following[0])
-        between = text[span[1] : end]
-        written.append(text[start : span[1]] + between[: len(between) - len(between.lstrip())])
+        between = text[span[1] : end]  # characters without a token may be in it
+        space = between[: len(between) - len(between.lstrip())] or (" " if any(map(str.isspace, between)) else "")
+        written.append(text[start : span[1]] + space)
         last = span
     return written

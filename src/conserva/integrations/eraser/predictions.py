@@ -29,10 +29,9 @@ def write_eraser(
 ) -> Path:
     """Write explanations as predictions for ERASER's scorer.
 
-    `soft_rationale_predictions` are the scores of the words between white space, as by `word_scores`: explain ERASER's
-    documents as texts in which spaces separate the words. With `top` or `threshold` there are
-    `hard_rationale_predictions`, too. The predicted class and its probabilities are written if all explanations have
-    probabilities of all classes.
+    `soft_rationale_predictions` are the scores of the words between spaces, as by `word_scores`: explain ERASER's
+    documents as they are in its files. With `top` or `threshold` there are `hard_rationale_predictions`, too. The
+    predicted class and its probabilities are written if all explanations have probabilities of all classes.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def _rationales(
     explanation: Explanation, docids: str | Sequence[str | None], top: int | float | None, threshold: float | None
 ) -> list[dict[str, Any]]:
     """Return the rationale in each document of an explanation."""
-    names = [docids] if isinstance(docids, str) else list(docids)
+    names = list(docids) if isinstance(docids, (list, tuple)) else [docids]
     sections = section_scores(explanation)
     if len(names) != len(sections):
         raise Error(

@@ -1,25 +1,33 @@
-"""Rationales of explanations: scores of the words between white space, and the words that are chosen by them."""
+"""Rationales of explanations: scores of the words between spaces, and the words that are chosen by them."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import TypeAlias
 
 import numpy as np
 
 from ...errors import Error
 from ...results.explanation import Explanation
 
-_WORD = re.compile(r"\S+")
+Spans: TypeAlias = Mapping[int, tuple[int, int]]
+"""Feature -> where its characters are in the text."""
+
+_NUMBERS = (int, float, np.integer, np.floating)
+_LINE, _WORD = re.compile(r"[^\r\n]+"), re.compile(r"[^ ]+")
+_BORDER = " | "
+"""What is between the texts of a pair in the text of its explanation."""
 
 
 def word_scores(explanation: Explanation) -> list[float]:
-    """Return the score of each word of the text between white space: the sum of the scores of its tokens.
+    """Return the score of each word of the text between spaces: the sum of the scores of its tokens.
 
-    ERASER's documents are texts whose tokens are separated by white space. Special tokens belong to no word, and their
-    scores are left out. A word without tokens has the score 0.
+    ERASER's documents are lines of words that are separated by spaces; other white space is a part of a word. Special
+    tokens belong to no word, and their scores are left out. A word without tokens, such as one that was truncated, has
+    the score 0.
 
     Parameters
     ----------
@@ -29,7 +37,7 @@ def word_scores(explanation: Explanation) -> list[float]:
     Returns
     -------
     list of float
-        One score for each of `explanation.text.split()`. For several texts, such as a pair, use `section_scores`.
+        One score for each word. For several texts, such as a pair, use `section_scores`.
 
     Examples
     --------
@@ -49,22 +57,44 @@ def section_scores(explanation: Explanation) -> list[list[float]]:
     sections = []
     first = 0
     for name, count in explanation.sections or (("", len(explanation.features)),):
-        sections.append(_scores_of_words(explanation, name, range(first, first + count)))
+        sections.append(_spans(explanation, name, range(first, first + count)))
         first += count
-    return sections
+    bounds = _bounds(explanation.text, sections)
+    return [_scores_of_words(explanation, spans, *bound) for spans, bound in zip(sections, bounds, strict=True)]
 
 
-def _scores_of_words(explanation: Explanation, name: str, features: range) -> list[float]:
+def _spans(explanation: Explanation, name: str, features: range) -> Spans:
+    """Return the features of a text that have characters in it."""
     spans = {i: span for i in features if (span := explanation.offsets[i]) is not None}
     if not spans:
         raise Error(
             f"The explanation of {explanation.text[:40]!r} has no offsets{f' in its {name} text' if name else ''}, "
             "which tell where its features are in the text: explain a text by a model with a fast tokenizer."
         )
-    begin, end = 0, len(explanation.text)
-    if explanation.sections:  # where one of several texts begins is known by its tokens
-        begin, end = min(start for start, _ in spans.values()), max(stop for _, stop in spans.values())
-    words = [match.span() for match in _WORD.finditer(explanation.text, begin, end)]
+    return spans
+
+
+def _bounds(text: str, sections: Sequence[Spans]) -> Iterator[tuple[int, int]]:
+    """Yield where each of the joined texts begins and ends: words at their ends may have no tokens."""
+    begin = 0
+    for spans, following in pairwise(sections):
+        end, after = max(stop for _, stop in spans.values()), min(start for start, _ in following.values())
+        border = text.find(_BORDER, end, after)
+        yield begin, border if border >= 0 else end
+        begin = border + len(_BORDER) if border >= 0 else after
+    yield begin, len(text)
+
+
+def _words(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the words of a part of a text, split as by ERASER: into lines, stripped of white space, and at spaces."""
+    for line in _LINE.finditer(text, begin, end):
+        length, indented = len(line[0].strip()), len(line[0]) - len(line[0].lstrip())
+        start = line.start() + indented
+        yield from (match.span() for match in _WORD.finditer(text, start, start + length))
+
+
+def _scores_of_words(explanation: Explanation, spans: Spans, begin: int, end: int) -> list[float]:
+    words = list(_words(explanation.text, begin, end))
     starts, ends = np.array([start for start, _ in words]), np.array([stop for _, stop in words])
     scores = [0.0] * len(words)
     for i, (start, stop) in spans.items():
@@ -109,11 +139,13 @@ def hard_rationale(
     if (top is None) == (threshold is None):
         raise Error(f"top={top!r} and threshold={threshold!r}: give one of them.")
     if threshold is not None:
+        if not isinstance(threshold, _NUMBERS) or math.isnan(threshold):
+            raise Error(f"threshold={threshold!r}: give a number.")
         return [bool(chosen) for chosen in numbers > threshold]
-    if isinstance(top, float) and 0 < top < 1:
-        count = math.ceil(round(top * len(numbers), 9))  # 0.07 * 100 is a little more than 7
-    elif isinstance(top, int) and not isinstance(top, bool) and top >= 1:
-        count = top
+    if isinstance(top, (int, np.integer)) and not isinstance(top, bool) and top >= 1:
+        count = int(top)
+    elif isinstance(top, _NUMBERS) and 0 < top < 1:
+        count = math.ceil(round(float(top) * len(numbers), 9))  # 0.07 * 100 is a little more than 7
     else:
         raise Error(f"top={top!r}: give a number of words, or a share of them between 0 and 1.")
     chosen = np.zeros(len(numbers), dtype=bool)
