@@ -59,13 +59,14 @@ def scored(**changes: object) -> Explanation:
     return located(text, spans(text), **settings)
 
 
+PREDICTS = "The model predicts positive with a probability of 90.0%:"
 REASONS = "“JOY” (+2.000) and “but” (+1.000) count most for it, “Not” (-0.500) and “dull” (-0.250) most against it."
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, f"The model predicts positive with a probability of 90.0%: {REASONS}"),
+        ({}, f"{PREDICTS} {REASONS}"),
         (
             {"target": "negative", "probability": 0.1},
             f"The model predicts positive (90.0%); explained is negative, with a probability of 10.0%: {REASONS}",
@@ -86,36 +87,24 @@ REASONS = "“JOY” (+2.000) and “but” (+1.000) count most for it, “Not�
             f"The output for valence is +1.500: {REASONS}",
         ),
         ({"scores": (0.0,) * 7, "ledger": None}, "The model predicts positive with a probability of 90.0%."),
+        ({"ledger": Ledger.of(1.5, 2.25, -70.0, 60.0)}, f"{PREDICTS} no word counts much; positions have -70.000."),
+        ({"ledger": Ledger.of(1.5, 2.25, 1.0, -41.0)}, f"{PREDICTS} no word counts much; biases have -41.000."),
+        ({"ledger": Ledger.of(1.5, 2.25, -39.0, 30.0)}, f"{PREDICTS} {REASONS}"),
         (
-            {"ledger": Ledger.of(1.5, 2.25, -70.0, 60.0)},
-            "The model predicts positive with a probability of 90.0%: no word counts much; positions have -70.000.",
-        ),
-        (
-            {"ledger": Ledger.of(1.5, 2.25, 1.0, -41.0)},
-            "The model predicts positive with a probability of 90.0%: no word counts much; biases have -41.000.",
-        ),
-        (
-            {"ledger": Ledger.of(1.5, 2.25, -39.0, 30.0)},
-            f"The model predicts positive with a probability of 90.0%: {REASONS}",
-        ),
-        (
-            {"scores": (-9, -0.5, 0.01, 2.0, 1.0, -0.25, -40.0), "ledger": None},
-            "The model predicts positive with a probability of 90.0%: no word counts much; "
-            "special tokens have -49.000.",
+            {"scores": (-9, 0, 0, 2, 1, 0, -40), "ledger": None},
+            f"{PREDICTS} no word counts much; special tokens have -49.000.",
         ),
         (
             {"scores": (0, 0, 0, 1, 0, 0, 0)},
-            "The model predicts positive with a probability of 90.0%: “JOY” (+1.000) counts most for it.",
+            f"{PREDICTS} “JOY” (+1.000) counts most for it.",
         ),
         (
             {"scores": (0, 0, -2, 0, 0, -1, 0)},
-            "The model predicts positive with a probability of 90.0%: “a” (-2.000) and “dull” (-1.000) count most "
-            "against it.",
+            f"{PREDICTS} “a” (-2.000) and “dull” (-1.000) count most against it.",
         ),
         (
             {"scores": (5, 0.1, 0, 0.4, 0, 0, 0), "ledger": None},
-            "The model predicts positive with a probability of 90.0%: “JOY” (+0.400) and “Not” (+0.100) have the "
-            "highest scores.",
+            f"{PREDICTS} “JOY” (+0.400) and “Not” (+0.100) have the highest scores.",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import Error, NotApplicable
 from .context_ends import out_of_order, skipped_block
-from .coverage import Coverage, record_call
+from .coverage import Coverage, record_call, unexpected_attention
 from .frozen_factors import FrozenFactors, with_value
 from .interrupts import handle, pending
 from .operations.detached_values import detached_by, propagate_mark, without_gradient
@@ -229,13 +229,7 @@ class Propagation(TorchFunctionMode):
         """
         rule: Rule = getattr(self.rules, kind)
         if rule.refuses and kind == "attention":
-            caller = calling_module()
-            where = f" in {type(caller).__name__}" if caller else ""
-            raise NotApplicable(
-                f"rules={self.rules.name!r} are for models without attention, but {function.__name__!r} is called"
-                f"{where}. If the output is a probability, explain the logits; else use a rule for attention, such as "
-                "'freeze'."
-            )
+            raise unexpected_attention(self.rules.name, function.__name__)
         self.coverage.record(kind, function.__name__, rule.name, path)
         return rule
 

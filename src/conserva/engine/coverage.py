@@ -12,6 +12,8 @@ from typing import Any, overload
 
 from torch import Tensor, nn
 
+from ..errors import NotApplicable
+
 MODULE_CALL = nn.Module._call_impl.__code__
 
 
@@ -48,6 +50,16 @@ def record_call(calls: dict[Any, tuple[Any, str]], out: Any, name: str) -> None:
         if node not in calls:
             calls[node] = (module, name)
             waiting.extend(before for before, _ in node.next_functions if before is not None)
+
+
+def unexpected_attention(rules: str, function: str) -> NotApplicable:
+    """Return the error for a call of a softmax or an attention under rules for models without attention."""
+    caller = calling_module(2)
+    where = f" in {type(caller).__name__}" if caller else ""
+    return NotApplicable(
+        f"rules={rules!r} are for models without attention, but {function!r} is called{where}. If the output is a "
+        "probability, explain the logits; else use a rule for attention, such as 'freeze'."
+    )
 
 
 @dataclass(frozen=True)

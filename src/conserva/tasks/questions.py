@@ -151,6 +151,7 @@ class Question(Text):
     )
 
     noun = "question with its context"
+    checks_padding = False
     model: Spans
 
     def __init__(

@@ -41,6 +41,9 @@ ROUNDED_TO = 16
 _UNBOUNDED = 1_000_000
 """Tokenizers without a limit report a very large number instead."""
 
+PADDING_CHANGES = {"full": 1e-4, "half": 0.05}
+"""How much padding may change the logits, relative to the largest: rounding."""
+
 _OF_PAIRS = re.compile("entail|contradict|paraphras", re.IGNORECASE)
 """Labels that are about two texts."""
 
@@ -99,6 +102,9 @@ class Text(Classifier):
     """Whether an input can be a pair of texts."""
     takes_ordinal = True
     takes_windows = True
+    checks_padding: ClassVar[bool] = True
+    """Whether the logits of a text and of the padded text are compared, which have the same shape for classifiers."""
+    _ignores_padding = False
 
     def __init__(
         self,
@@ -325,6 +331,7 @@ class Text(Classifier):
         if any(part.types is not None for part in parts):
             types = [np.zeros_like(part.ids) if part.types is None else part.types for part in parts]
             inputs["token_type_ids"] = stacked(types, 0)
+        self._check_padding(inputs, np.repeat([part.width for part in parts], list(map(len, parts))))
         return inputs
 
     def padded(self, length: int) -> int:
@@ -350,4 +357,29 @@ class Text(Classifier):
             types[real] = np.fromiter(chain(*(text.token_types or (0,) * len(text) for text in encoded)), np.int64)
             inputs["token_type_ids"] = torch.from_numpy(types)
         # A blocking copy would synchronise with the device.
-        return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}
+        inputs = {name: x.to(device, non_blocking=True) for name, x in inputs.items()}
+        self._check_padding(inputs, lengths)
+        return inputs
+
+    def _check_padding(self, inputs: Mapping[str, Tensor], lengths: np.ndarray) -> None:
+        """Raise an `Error` if the output for a text changes when it is padded, as by models that read the last token.
+
+        The first padded batch decides.
+        """
+        row = int(lengths.argmin())
+        if self._ignores_padding or not self.checks_padding or lengths[row] == inputs["input_ids"].shape[1]:
+            return
+        padded = {name: x[row : row + 1] for name, x in inputs.items()}
+        alone = {name: x[:, : lengths[row]] for name, x in padded.items()}
+        with untouched(self.model), torch.no_grad():
+            scores, others = self.model(**alone).logits.double(), self.model(**padded).logits.double()
+        half = next(self.model.parameters()).dtype in (torch.float16, torch.bfloat16)
+        change = float((scores - others).abs().max())
+        if change > (PADDING_CHANGES["half"] if half else PADDING_CHANGES["full"]) * max(
+            1.0, float(scores.abs().max())
+        ):
+            raise Error(
+                f"The output of {self.name} for a text changes by {change:.2g} if the text is padded, so that texts of "
+                "different lengths cannot be in one batch: pass batch_tokens=1 (--batch-tokens 1)."
+            )
+        self._ignores_padding = True

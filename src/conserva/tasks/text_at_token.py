@@ -58,7 +58,7 @@ class TextAtToken(Text):
     """Base class of tasks that explain the output at one token of a text, which `encode_all` chooses."""
 
     model: AtToken
-    takes_pairs = takes_ordinal = False
+    takes_pairs = takes_ordinal = checks_padding = False
 
     def __init__(
         self,
