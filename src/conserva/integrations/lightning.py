@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._util.extras import require
-from .watching import Look, Watching
+from .watching import Snapshot, Watching
 
 require("conserva.integrations.lightning", "lightning")
 
@@ -61,19 +61,19 @@ class RelevanceCallback(Watching, Callback):  # type: ignore[misc]
         if trainer.is_global_zero:
             self._log(trainer, self._next(trainer.global_step, trainer.current_epoch))
 
-    def _log(self, trainer: Trainer, look: Look | None) -> None:
+    def _log(self, trainer: Trainer, snapshot: Snapshot | None) -> None:
         """Log what was explained to the trainer's loggers, in the first process."""
-        parts = self._parts(look) if look is not None and trainer.is_global_zero else None
-        if look is None or parts is None:
+        if snapshot is None or not trainer.is_global_zero or not snapshot.explained:
             return
+        step = snapshot.step
         for logger in trainer.loggers:
             if isinstance(logger, MLFlowLogger):
                 from . import mlflow
 
-                mlflow.write(parts, self.name, logger.experiment, logger.run_id, look.step)
+                mlflow.write(snapshot.tracked, self.name, logger.experiment, logger.run_id, step)
             elif isinstance(logger, WandbLogger):
                 from . import wandb
 
-                wandb.write(parts, self.name, logger.experiment, None, {"trainer/global_step": look.step})
+                wandb.write(snapshot.tracked, self.name, logger.experiment, None, {"trainer/global_step": step})
             else:
-                logger.log_metrics({f"{self.name}/{key}": value for key, value in parts.metrics.items()}, look.step)
+                logger.log_metrics({f"{self.name}/{key}": value for key, value in snapshot.metrics().items()}, step)

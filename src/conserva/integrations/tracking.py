@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -38,13 +38,9 @@ class Tracked:
     figure: bytes | None
     """The picture as a PNG file; None if the result has none, or if matplotlib is not installed."""
     table: Columns
-    """The table; without columns if it has no rows."""
+    """The table: column -> values."""
     metrics: Mapping[str, float]
     """The numbers by name."""
-
-    def with_metrics(self, metrics: Mapping[str, float]) -> Tracked:
-        """Return a copy with more metrics."""
-        return replace(self, metrics={**self.metrics, **metrics})
 
     @property
     def rows(self) -> list[list[Any]]:
@@ -121,53 +117,43 @@ def _trace_table(trace: Trace) -> Columns:
 
 
 def _evaluation_metrics(evaluation: Evaluation) -> Values:
-    """Return every metric of every method with its interval, and how the sums of its scores relate to the output."""
-    rows = _method_rows(evaluation)
-    numbers = {
-        f"{row['method']}/{name}": value
-        for row in rows
-        for name, value in row.items()
-        if name not in ("method", "reference")
-    }
-    return {"samples": evaluation.samples, "accuracy": evaluation.accuracy, **numbers}
+    """Return every metric of every method, and how the sums of its scores relate to the output."""
+    numbers: dict[str, float | None] = {"samples": evaluation.samples, "accuracy": evaluation.accuracy}
+    for row in _method_rows(evaluation):
+        numbers |= {f"{row['method']}/{name}": value for name, value in _numbers(row).items()}
+    return numbers
 
 
 def _method_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
-    rows = []
-    for result in evaluation.methods:
-        found = result.conservation
-        sums = {
-            "sum_correlation": found.correlation,
-            "sum_slope": found.slope,
-            "distance_from_output": found.gap,
+    """Return a row for each method: its metrics with their intervals, and how its sums relate to the output."""
+    return [
+        {
+            **_flat(result),
+            "sum_correlation": result.conservation.correlation,
+            "sum_slope": result.conservation.slope,
+            "distance_from_output": result.conservation.gap,
         }
-        rows.append({**_flat(result), **sums})
-    return rows
+        for result in evaluation.methods
+    ]
 
 
 def _audit_metrics(audit: Audit) -> Values:
+    """Return the means over samples, and the largest share of a gap."""
     ledger = {**_ledger_metrics(audit.ledger), "gap_share": audit.gap_share()}
     return {"samples": audit.samples, "output": audit.output, **ledger}
 
 
 def _bias_metrics(study: BiasStudy) -> Values:
-    """Return the means of the groups, and their differences with the corrected p value."""
-    numbers: dict[str, float | None] = {
-        "texts": study.texts,
-        "mentions": len(study.mentions),
-        "flagged_entities": sum(entity.flagged for entity in study.entities),
-        "flagged_differences": sum(pair.flagged for pair in study.differences),
-    }
-    for group in study.groups:
-        numbers |= {f"{group.name}/{name}": value for name, value in _flat(group).items() if name != "name"}
-    for pair in study.differences:
-        values = {name: value for name, value in _flat(pair).items() if name not in ("a", "b")}
-        numbers |= {f"{pair.a} - {pair.b}/{name}": value for name, value in values.items()}
+    """Return the numbers of each group, and of each difference of two groups."""
+    numbers: dict[str, float | None] = {"texts": study.texts, "mentions": len(study.mentions)}
+    named = {group.name: group for group in study.groups} | {f"{pair.a} - {pair.b}": pair for pair in study.differences}
+    for name, record in named.items():
+        numbers |= {f"{name}/{key}": value for key, value in _numbers(_flat(record)).items()}
     return numbers
 
 
 def _flat(record: Any) -> dict[str, Any]:
-    """Return the numbers and strings of a dataclass by name; of an interval its mean, `x`, and `x_low` and `x_high`."""
+    """Return the numbers and strings of a dataclass by name; of an interval `x` its mean, `x_low` and `x_high`."""
     values: dict[str, Any] = {}
     for field in fields(record):
         value = getattr(record, field.name)
@@ -176,6 +162,15 @@ def _flat(record: Any) -> dict[str, Any]:
         elif value is None or isinstance(value, (str, float, int)):
             values[field.name] = value
     return values
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a row, without the ends of intervals."""
+    return {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, (float, int)) and name != "reference" and not name.endswith(("_low", "_high"))
+    }
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .watching import Look, Watching
+from .watching import Snapshot, Watching
 
 __all__ = ["RelevanceCallback"]
 
@@ -69,17 +69,15 @@ class RelevanceCallback(Watching, TrainerCallback):
         if state.is_world_process_zero:
             self._log(args, state, self._next(state.global_step, state.epoch or 0.0))
 
-    def _log(self, args: TrainingArguments, state: TrainerState, look: Look | None) -> None:
+    def _log(self, args: TrainingArguments, state: TrainerState, snapshot: Snapshot | None) -> None:
         """Log what was explained to the runs that the Trainer logs to, in the first process."""
-        trackers = {"mlflow", "wandb"}.intersection(args.report_to or ()) if state.is_world_process_zero else set()
-        parts = self._parts(look) if look is not None and trackers else None
-        if look is None or parts is None:
+        if snapshot is None or not state.is_world_process_zero or not snapshot.explained:
             return
-        if "mlflow" in trackers:
+        if "mlflow" in (args.report_to or ()):
             from . import mlflow
 
-            mlflow.write(parts, self.name, *mlflow.active(), look.step)
-        if "wandb" in trackers:
+            mlflow.write(snapshot.tracked, self.name, *mlflow.active(), snapshot.step)
+        if "wandb" in (args.report_to or ()):
             from . import wandb
 
-            wandb.write(parts, self.name, wandb.active(), None, {"train/global_step": look.step})
+            wandb.write(snapshot.tracked, self.name, wandb.active(), None, {"train/global_step": snapshot.step})

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from ..attribution import MethodLike, find
 from ..engine.randomness import GeneratorStates
@@ -26,9 +26,15 @@ from ..tasks.task import Task
 from ..tasks.user_inputs import inputs_of
 from .tracking import Tracked, tracked
 
+_OWN_FORWARD = "_original_forward"
+"""Where accelerate keeps the `forward` of a model that it casts."""
+
+_SHARDED = ("device_mesh", "_is_flat_param", "ds_id")
+"""The attributes of parameters that FSDP and tensor parallelism, the first version of FSDP, and DeepSpeed split."""
+
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """The explanations of all examples at one step of a training."""
 
     step: int
@@ -38,7 +44,7 @@ class Look:
     explanations: tuple[Explanation | None, ...]
     """One for each example; None for one that could not be explained."""
     correlations: tuple[float | None, ...]
-    """For each example the rank correlation of its scores with those of the look before; None where there is none."""
+    """For each example the rank correlation of its scores with those of the snapshot before; None without one."""
     errors: Mapping[int, str]
     """The index of each example that could not be explained, and the reason."""
 
@@ -46,6 +52,11 @@ class Look:
     def explained(self) -> Explanations:
         """The explanations, without examples that could not be explained."""
         return Explanations(tuple(one for one in self.explanations if one is not None))
+
+    @cached_property
+    def tracked(self) -> Tracked:
+        """What trackers log: page, figure and table of the explanations, and the numbers of each example."""
+        return replace(tracked(self.explained), metrics=self.metrics())
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers of each example, as "0/output", "0/probability", "0/gap_share", "0/rank_correlation"."""
@@ -56,7 +67,7 @@ class Look:
         return found
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the row of each example in the table of all looks."""
+        """Yield the row of each example in the table of all snapshots."""
         for i, (one, correlation) in enumerate(zip(self.explanations, self.correlations, strict=True)):
             ledger = None if one is None else one.ledger
             yield {
@@ -96,22 +107,22 @@ class Watching:
         find(method)  # raises an error for one that does not exist
         self.method = method
         self.name = name
-        self.history: list[Look] = []
+        self.history: list[Snapshot] = []
         """The explanations before the training, and at each evaluation."""
 
     def explanations(self, example: int) -> Explanations:
-        """Return the explanations of one example at all looks, in order; their `model` says at which step."""
+        """Return the explanations of one example in all snapshots; their `model` says at which step."""
         if not 0 <= example < len(self.inputs):
             raise Error(f"example={example!r} is not the index of an example: give 0 to {len(self.inputs) - 1}.")
-        return Explanations(tuple(one for look in self.history if (one := look.explanations[example]) is not None))
+        return Explanations(tuple(one for each in self.history if (one := each.explanations[example]) is not None))
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with a row for each look and example."""
-        rows = [row for look in self.history for row in look.rows()]
+        """Return a `pandas.DataFrame` with a row for each snapshot and example."""
+        rows = [row for snapshot in self.history for row in snapshot.rows()]
         columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
         return data_frame(columns, f"{type(self).__name__}.to_pandas()")
 
-    def _begin(self, trained: nn.Module, step: int, epoch: float) -> Look:
+    def _begin(self, trained: nn.Module, step: int, epoch: float) -> Snapshot:
         """Explain the examples before the training. Raise an `Error` if one cannot be explained."""
         network = self.task.network
         if all(module is not network for module in trained.modules()):
@@ -121,35 +132,24 @@ class Watching:
             )
         _refuse_sharded(network)
         self.history = []
-        look = self._look(step, epoch)
-        for i, reason in look.errors.items():
-            raise Error(f"inputs[{i}] cannot be explained: {reason}")
-        self.history.append(look)
-        return look
+        return self._explained(step, epoch)
 
-    def _next(self, step: int, epoch: float) -> Look | None:
+    def _next(self, step: int, epoch: float) -> Snapshot | None:
         """Explain the examples during the training, once a step. One that cannot be explained does not end it."""
         if self.history[-1].step == step:
             return None
-        look = self._look(step, epoch)
-        self.history.append(look)
-        if look.errors:
-            first = next(iter(look.errors))
+        snapshot = self._explained(step, epoch)
+        for first, reason in list(snapshot.errors.items())[:1]:
+            failed = f"{len(snapshot.errors)} of {len(self.inputs)} example(s)"
             warnings.warn(
-                f"{self.name}: {len(look.errors)} of {len(self.inputs)} example(s) cannot be explained at step {step}; "
-                f"inputs[{first}]: {look.errors[first]}",
+                f"{self.name}: {failed} cannot be explained at step {step}; inputs[{first}]: {reason}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return look
+        return snapshot
 
-    def _parts(self, look: Look) -> Tracked | None:
-        """Return what is logged of a look; None if nothing could be explained."""
-        explained = look.explained
-        return tracked(explained).with_metrics(look.metrics()) if explained else None
-
-    def _look(self, step: int, epoch: float) -> Look:
-        """Explain the examples, and leave modes and random numbers as they are."""
+    def _explained(self, step: int, epoch: float) -> Snapshot:
+        """Explain the examples, add them to the history, and leave modes and random numbers as they are."""
         found: list[Explanation | None] = []
         errors: dict[int, str] = {}
         with _evaluating(self.task.model), GeneratorStates().restored():
@@ -157,13 +157,16 @@ class Watching:
                 try:
                     one = explain(self.task, given, target, method=self.method)
                 except Exception as error:
+                    if not self.history:
+                        raise Error(f"inputs[{i}] cannot be explained: {error}") from error
                     errors[i] = str(error) or type(error).__name__
                     found.append(None)
                 else:
                     known = {**one.provenance, "step": step, "epoch": epoch}
                     found.append(replace(one, model=f"{one.model}, step {step}", provenance=known))
         correlations = tuple(self._correlation(i, one) for i, one in enumerate(found))
-        return Look(step, epoch, tuple(found), correlations, errors)
+        self.history.append(Snapshot(step, epoch, tuple(found), correlations, errors))
+        return self.history[-1]
 
     def _correlation(self, example: int, one: Explanation | None) -> float | None:
         before = self.explanations(example)
@@ -196,25 +199,32 @@ def _targets(given: Any, many: int) -> Sequence[Any]:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put all modules of a model into evaluation mode inside the block, and back into their modes afterwards.
+    """Put all modules of a model into evaluation mode and full precision inside the block, and back afterwards.
 
-    `train` and `eval` are not called: modules may override them, such as to merge weights.
+    `train` and `eval` are not called: modules may override them, such as to merge weights. For mixed precision,
+    accelerate replaces the attribute `forward` of a model by one with autocast, and keeps the model's own beside it.
     """
     modes = [(module, module.training) for module in model.modules()]
+    casting = [(module, module.forward) for module in model.modules() if _OWN_FORWARD in vars(module)]
     try:
         for module, _ in modes:
             module.training = False
+        for module, _ in casting:
+            module.forward = vars(module)[_OWN_FORWARD]
         yield
     finally:
         for module, training in modes:
             module.training = training
+        for module, forward in casting:
+            module.forward = forward
 
 
 def _refuse_sharded(network: nn.Module) -> None:
-    """Raise an `Error` if no process has all parameters of a model: explaining needs all processes then."""
+    """Raise an `Error` if a process has only a part of a model's parameters: to explain it takes all processes."""
     for name, parameter in network.named_parameters():
-        if isinstance(parameter, DTensor) or hasattr(parameter, "ds_id") or not parameter.numel():
+        if not parameter.numel() or any(hasattr(parameter, mark) for mark in _SHARDED):
             raise Error(
                 f"Parameter {name!r} of the {type(network).__name__} is split among processes, as by FSDP, tensor "
-                "parallelism or DeepSpeed ZeRO-3: callbacks explain models that each process has as a whole."
+                "parallelism or DeepSpeed ZeRO-3, and the callback explains in the first process alone. Explain "
+                "checkpoints after the training."
             )
