@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 import conserva
 import tiny_heads
 from conserva.integrations.lightning import RelevanceCallback
-from doc_pages import wrong_examples
+from doc_pages import shown_and_printed, wrong_examples
 from tiny_training import INPUTS, TARGETS, batch, drawing, equal, examples, network
 from wandb_files import history
 
@@ -225,3 +225,10 @@ def test_wandb_gets_pages_and_tables_at_the_trainers_steps(tmp_path: Path, monke
 
 def test_examples() -> None:
     assert wrong_examples(RelevanceCallback) == ""
+
+
+def test_the_page_shows_what_its_code_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accelerate", reason="accelerate, which the Trainer needs, is not installed")
+    monkeypatch.chdir(tmp_path)
+    shown, printed = (text.splitlines() for text in shown_and_printed("training"))
+    assert [line for line in printed if line in shown] == shown  # trainers print tables and losses beside it
