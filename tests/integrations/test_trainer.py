@@ -184,8 +184,8 @@ def test_wandb_gets_pages_and_tables_at_the_trainers_steps(tmp_path: Path, monke
         monkeypatch.setenv(f"WANDB_{name}", value)
     model = network()
     one = callback(model)
-    with wandb.init(project="tests", mode="offline", dir=tmp_path) as run:
-        trained(tmp_path, model, one, report_to="wandb")
+    with wandb.init(project="tests", mode="offline", dir=str(tmp_path)) as run:
+        trained(tmp_path, model, one, report_to="wandb", eval_strategy="no", logging_steps=3)
     wandb.teardown()
     rows = [row for row in history(Path(run.dir).parent) if "relevance/page" in row]
     assert [row["train/global_step"] for row in rows] == [0, 4, 8]

@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(folder: Path) -> Iterator[Any]:
-    with wandb.init(project="tests", dir=folder) as active:
+    with wandb.init(project="tests", dir=str(folder)) as active:
         yield active
 
 

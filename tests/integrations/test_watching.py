@@ -141,9 +141,11 @@ def test_train_and_eval_are_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_forward_of_accelerate_that_casts_is_left_out_of_explanations() -> None:
-    accelerate = pytest.importorskip("accelerate")
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    accelerate.state.AcceleratorState._reset_state()  # of other tests
     model = network()
     prepared = accelerate.Accelerator(cpu=True, mixed_precision="bf16").prepare_model(model)
+    accelerate.state.AcceleratorState._reset_state()
     assert prepared is model
     casting = model.forward
     found = begun(model)
