@@ -41,6 +41,16 @@ MANY = [made(i, text) for i, text in enumerate(TEXTS)]
 # The page as it is written
 
 
+def test_rows_name_their_models_if_there_are_several() -> None:
+    steps = [replace(one, model=f"<tiny>, step {i}") for i, one in enumerate(MANY)]
+    for make in (page, fragment):
+        assert "<bdi class=" not in make(MANY)
+        assert re.findall(r'<bdi class="note">&lt;tiny&gt;, step (\d)</bdi>', make(steps)) == list("0123456")
+    assert "<h1>Explanations</h1>" in page(steps)
+    late = [*MANY, replace(MANY[0], model="other")]  # lists are read as they are written
+    assert re.findall('<bdi class="note">(.*?)</bdi>', page(late)) == ["other"]
+
+
 def test_a_few_are_shown_in_full_and_many_as_a_list() -> None:
     few, many = page(MANY[:MOST_IN_FULL]), page(MANY[: MOST_IN_FULL + 1])
     assert few.count("<section>") == MOST_IN_FULL

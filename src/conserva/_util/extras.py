@@ -13,7 +13,9 @@ EXTRAS = {
     "gguf": "gguf",
     "igraph": "flow",
     "inseq": "inseq",
+    "lightning": "lightning",
     "matplotlib": "figures",
+    "mlflow": "mlflow",
     "pandas": "data",
     "PIL": "images",
     "pyarrow": "data",
@@ -21,6 +23,7 @@ EXTRAS = {
     "shap": "shap",
     "skimage": "graphs",
     "torch_geometric": "geometric",
+    "wandb": "wandb",
 }
 """Module name -> the extra of this package that installs it."""
 

@@ -13,7 +13,7 @@ from ..engine.ledger import Ledger
 from .picture import picture_flaws
 from .result import Result
 from .schema import Count, Share, uneven, unsummed
-from .table import data_frame, feature_columns
+from .table import data_frame, score_columns
 
 _SENTENCE_END = re.compile(
     r"""(?<!\b[A-Z])(?<!\b[DM]r)(?<!\bMs)(?<!\bMrs)[.!?…]+["'\u201d\u2019»)\]]*(?=\s+[^a-z\s]|\s*$)"""
@@ -128,9 +128,7 @@ class Explanation(Result):
         >>> list(table.columns)
         ['feature', 'score', 'start', 'end', 'special', 'word', 'section']
         """
-        columns = feature_columns(self)
-        named = {"feature": columns.pop("feature"), "score": list(self.scores), **columns}
-        return data_frame(named, "Explanation.to_pandas()")
+        return data_frame(score_columns(self), "Explanation.to_pandas()")
 
     def to_shap(self) -> Any:
         """Return a `shap.Explanation`, for shap's plots: `shap.plots.text(one.to_shap())`.

@@ -11,7 +11,7 @@ from .correlation import rank_correlations
 from .explanation import Explanation
 from .result import Result, Self
 from .schema import repeated
-from .table import COLUMNS, Row, data_frame, feature_columns, rows_of, same_features
+from .table import Row, data_frame, method_columns, row_columns, rows_of
 
 
 class _Several(Result, Sequence[Explanation]):
@@ -67,8 +67,7 @@ class Explanations(_Several):
         >>> many.to_pandas()[["text", "target"]].values.tolist()
         [['a joy.', 'positive'], ['a bore.', 'negative']]
         """
-        rows = list(self._rows())
-        return data_frame({name: [row[name] for row in rows] for name in COLUMNS}, "Explanations.to_pandas()")
+        return data_frame(row_columns(self), "Explanations.to_pandas()")
 
     def to_shap(self, *, by_name: bool = False) -> Any:
         """Return a `shap.Explanation` with a row per explanation, for shap's plots.
@@ -140,9 +139,7 @@ class Comparison(_Several):
         >>> list(comparison.to_pandas().columns)
         ['feature', 'start', 'end', 'special', 'word', 'section', 'gi', 'exact']
         """
-        same_features(self)
-        columns = feature_columns(self[0]) if self else {}
-        return data_frame({**columns, **{one.method: one.scores for one in self}}, "Comparison.to_pandas()")
+        return data_frame(method_columns(self), "Comparison.to_pandas()")
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and self.refused == getattr(other, "refused", self.refused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,26 @@ def feature_columns(explanation: Explanation) -> dict[str, list[Any]]:
     }
 
 
-def same_features(explanations: Iterable[Explanation]) -> None:
+def score_columns(explanation: Explanation) -> dict[str, list[Any]]:
+    """Return the columns of a table with a row for each feature: its name, its score, and the rest."""
+    columns = feature_columns(explanation)
+    return {"feature": columns.pop("feature"), "score": list(explanation.scores), **columns}
+
+
+def row_columns(explanations: Iterable[Explanation]) -> dict[str, list[Any]]:
+    """Return the columns of a table with a row for each explanation."""
+    rows = list(rows_of(explanations))
+    return {name: [row[name] for row in rows] for name in COLUMNS}
+
+
+def method_columns(explanations: Sequence[Explanation]) -> dict[str, list[Any]]:
+    """Return the columns of a table with a row for each feature, and the scores of each method as a column."""
+    _require_same_features(explanations)
+    columns = feature_columns(explanations[0]) if explanations else {}
+    return {**columns, **{one.method: list(one.scores) for one in explanations}}
+
+
+def _require_same_features(explanations: Iterable[Explanation]) -> None:
     """Raise an `Error` if explanations have different features, and thus no common rows."""
     if len({explanation.features for explanation in explanations}) > 1:
         raise Error("The explanations of this comparison have different features: make a table of each of them.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -29,6 +29,8 @@ class Listed:
     output: str
     gap: str
     """The ledger's gap if it is large."""
+    model: str
+    """The model, if the list is of several: such as one at several steps of its training."""
     keys: dict[str, str]
     """The data attributes by which a script sorts and filters."""
     full: Shown
@@ -50,12 +52,12 @@ def page_parts(explanations: Iterable[Explanation]) -> Iterator[str]:
     if len(first) <= MOST_IN_FULL:
         yield from render_parts("explanations.html", layout="page.html", title=title, explanations=map(shown, first))
         return
-    title = f"Explanations of {printable(first[0].model)}"
+    title = f"Explanations of {printable(first[0].model)}" if _of_one_model(first) else "Explanations"
     yield from render_parts(
         "explanation_list.html",
         layout="page.html",
         title=title,
-        rows=_rows(chain(first, rest), first[0]),
+        rows=_rows(chain(first, rest), first),
         provenance=provenance_of(first[0]),
         left_out=0,
     )
@@ -70,22 +72,35 @@ def fragment(explanations: Iterable[Explanation]) -> str:
     parts = render_parts(
         "explanation_list.html",
         layout="fragment.html",
-        rows=_rows(explanations[:MOST_IN_NOTEBOOKS], explanations[0]),
+        rows=_rows(explanations[:MOST_IN_NOTEBOOKS], explanations),
         provenance=provenance_of(explanations[0]),
         left_out=max(0, len(explanations) - MOST_IN_NOTEBOOKS),
     )
     return "".join(parts)
 
 
-def _rows(explanations: Iterable[Explanation], first: Explanation) -> Iterator[Listed]:
-    """Yield explanations as rows; a provenance that equals the first one's is shown below the list."""
+def _of_one_model(explanations: Sequence[Explanation]) -> bool:
+    return len({explanation.model for explanation in explanations}) == 1
+
+
+def _rows(explanations: Iterable[Explanation], known: Sequence[Explanation]) -> Iterator[Listed]:
+    """Yield explanations as rows; a provenance that equals the first one's is shown below the list.
+
+    Parameters
+    ----------
+    explanations
+        All of them.
+    known
+        The first of them, by which it is decided whether rows name their model. A row of another one does anyway.
+    """
+    model = known[0].model if _of_one_model(known) else None
     for explanation in explanations:
         full = shown(explanation, FEW)
-        same = explanation.provenance == first.provenance
-        yield _listed(explanation, replace(full, provenance={}) if same else full)
+        same = explanation.provenance == known[0].provenance
+        yield _listed(explanation, replace(full, provenance={}) if same else full, explanation.model != model)
 
 
-def _listed(explanation: Explanation, full: Shown) -> Listed:
+def _listed(explanation: Explanation, full: Shown, names_model: bool) -> Listed:
     safe = displayed(explanation)
     large = bool(gap_note(safe))
     gap = 0.0 if safe.ledger is None else safe.ledger.gap
@@ -103,6 +118,7 @@ def _listed(explanation: Explanation, full: Shown) -> Listed:
         probability=safe.probability,
         output=number(safe.output),
         gap=number(gap) if large else "",
+        model=safe.model if names_model else "",
         keys={f"data-{key}": value for key, value in keys.items() if value},
         full=full,
     )
