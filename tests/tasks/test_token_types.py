@@ -70,6 +70,7 @@ def test_a_batch_is_each_text_alone(kind: str) -> None:
 def test_texts_without_tokens_removed_have_the_output_of_the_text(kind: str, task_class: Any) -> None:
     auto = f"AutoModelFor{'Sequence' if task_class is conserva.Text else 'Token'}Classification"
     task = task_class(model(kind, auto), tokenizer(kind))
+    task.checks_padding = False  # xlnet reads the last token, which is not compared here
     encoded = [task.encode(text if task_class is conserva.Text else (text, 0)) for text in TEXTS]
     rows = [task.masked(one, np.ones((2, len(one)), bool), "drop") for one in encoded]
     chosen = [each[np.array([1])] for each in rows]
@@ -107,5 +108,5 @@ def test_windows_have_the_types_of_their_tokens(kind: str) -> None:
 
 def test_evaluations_with_types_run() -> None:
     task = conserva.Text(model("xlnet"), tokenizer("xlnet"))
-    found = conserva.evaluate(task, [(TEXTS[0], 0), (TEXTS[1], 1)], methods=["random", "exact"])
+    found = conserva.evaluate(task, [(TEXTS[0], 0), (TEXTS[1], 1)], methods=["random", "exact"], batch_tokens=1)
     assert found

@@ -166,7 +166,7 @@ def test_methods_are_compared_without_a_virtual_node() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "largest scores (patch)" in text
     assert "virtual" not in text
-    assert re.search(r"exact +r1c2 -1.000 +r2c3 \+1.000 +r1c1 \+0.500 +\+0.250 +\+0.000", text)
+    assert re.search(r"exact +r1c2 -1.000 +r2c3 \+1.000 +r1c1 \+0.500 +\+0.250 +\+0.500 +\+0.750 +\+0.000", text)
 
 
 def test_words_for_who_does_not_see_it() -> None:

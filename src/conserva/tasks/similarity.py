@@ -182,6 +182,7 @@ class Similarity(Task):
         if score not in SCORES:
             raise Error(f"score={score!r} is unknown: choose one of {', '.join(SCORES)}.")
         self.text = Text(model, tokenizer, head=SINGLE_LABEL.name)
+        self.text.checks_padding = False  # the model returns no logits
         super().__init__(TextSimilarity(model, pooling, score, layers), name)
         self.score = score
 

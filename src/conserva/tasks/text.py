@@ -102,8 +102,8 @@ class Text(Classifier):
     """Whether an input can be a pair of texts."""
     takes_ordinal = True
     takes_windows = True
-    checks_padding: ClassVar[bool] = True
-    """Whether the logits of a text and of the padded text are compared, which have the same shape for classifiers."""
+    checks_padding: bool = True
+    """Whether the logits of a text and of the padded text are compared; those of classifiers have the same shape."""
     _ignores_padding = False
 
     def __init__(

@@ -206,7 +206,7 @@ def _pictures(rows: Mapping[str, Explanation | str], console: Console) -> Render
     table = Table(show_header=True, header_style="bold", box=None, pad_edge=False)
     for title in titles:
         table.add_column(title)
-    entries = _entries(console.width)
+    entries = _entries(console.width - len("virtual") * (len(titles) > 2))
     for entry in entries:
         table.add_column(entry, justify="right", no_wrap=True)
     for name, row in rows.items():
