@@ -1,14 +1,18 @@
 """The ledger: every constant is recorded once, under the right name, for the right sample."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 import conserva
+from conserva.engine.autograd_graph import nodes_behind
 from conserva.engine.constants import Constant, Constants
+from conserva.engine.context import Propagation
 from conserva.engine.passes import Relevance
 from tiny import HandWritten, bert, shake, tokens
 
@@ -328,3 +332,24 @@ def test_sums_are_let_go_when_they_are_weighed() -> None:
     assert entry.sums is not None
     constants.weigh([])
     assert entry.sums is None
+
+
+@pytest.mark.parametrize("explain", [conserva.relevance, conserva.audit], ids=["relevance", "audit"])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_gradients_are_requested_only_at_nodes_behind_the_output(
+    explain: Any, samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch does not keep nodes of Python functions alive for an edge to them: a request at a freed one may crash."""
+    edges: list[tuple[Any, list[Any]]] = []
+    original = Propagation.gradient
+
+    def gradient(self: Propagation, output: Tensor, inputs: Any, **how: Any) -> Any:
+        nodes = nodes_behind([output])
+        edges.extend((one.node, nodes) for one in inputs if isinstance(one, GradientEdge))
+        return original(self, output, inputs, **how)
+
+    monkeypatch.setattr(Propagation, "gradient", gradient)
+    model = bert(hidden_act="gelu_new")  # several calls that add numbers, of which only the last is in the graph
+    explain(model, tokens(batch=samples), 1)
+    assert edges
+    assert all(node in nodes for node, nodes in edges)

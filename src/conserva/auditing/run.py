@@ -134,6 +134,7 @@ def _measured(
     if constants.in_doubt:
         raise Unbatchable
     nodes = graph_check.check(model, [number], auditor)
+    constants.cancel_unreached(nodes)
     if not rules.attention.freezes:
         graph_check.cancel_inside_softmax(nodes, auditor, constants)
     leaves = list(sources.leaves.values())

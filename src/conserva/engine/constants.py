@@ -256,6 +256,16 @@ class Constants:
                 node = get_gradient_edge(entry.leaf).node
             entry.cancelled = entry.cancelled or (node in nodes and (layers or not entry.of_layer))
 
+    def cancel_unreached(self, nodes: Collection[Any]) -> None:
+        """Exclude the constants whose nodes are not among these, the nodes behind the explained outputs.
+
+        They have no relevance, and their nodes may not exist any more: a node of an autograd function in Python belongs
+        to the graph, so that an edge to it does not keep it alive.
+        """
+        reached = set(nodes)
+        for node, entry in zip(self.nodes, self.entries, strict=True):
+            entry.cancelled = entry.cancelled or (entry.leaf is None and node not in reached)
+
     def clear(self) -> None:
         """Discard the collected relevance and keep the entries."""
         for entry in self.entries:

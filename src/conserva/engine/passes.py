@@ -148,6 +148,8 @@ class Pass:
         output, numbers = forward(self.model, call, sources, context, targets)
         nodes = self._checked(call, targets, numbers, context)
         self._refuse_unknown_leaves(nodes, context)
+        if constants is not None:
+            constants.cancel_unreached(nodes)
         if constants is not None and not self.rules.attention.freezes:
             graph_check.cancel_inside_softmax(nodes, context, constants)
         embeddings = _embeddings(output) if EMBEDDINGS in self.sites else {}
