@@ -11,6 +11,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pytest
 import torch
+from markupsafe import Markup
 
 torch.set_num_threads(1)
 
@@ -23,3 +24,16 @@ def _seed() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["CONSERVA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the drawings of report pages empty: they take most of the time that a page takes."""
+    from conserva.views import audit_page, bias_page, evaluation_page
+    from conserva.views.report_figure import ReportFigure
+
+    def undrawn(draw: object, caption: str, *results: object) -> ReportFigure:
+        return ReportFigure(Markup(), Markup(), caption)
+
+    for module in (audit_page, bias_page, evaluation_page):
+        monkeypatch.setattr(module, "report_figure", undrawn)

@@ -305,9 +305,9 @@ def test_random_is_averaged_over_its_seeds(task: conserva.Text) -> None:
 def test_conservation_numbers() -> None:
     outputs = np.array([1.0, 2.0, 4.0])
     exact = conservation(outputs, outputs)
-    assert (exact.correlation, exact.slope, exact.gap) == (pytest.approx(1), pytest.approx(1), 0)
+    assert (exact.correlation, exact.slope, exact.distance) == (pytest.approx(1), pytest.approx(1), 0)
     half = conservation(outputs, 0.5 * outputs + 1)
-    assert (half.correlation, half.slope, half.gap) == (pytest.approx(1), pytest.approx(0.5), pytest.approx(0.5))
+    assert (half.correlation, half.slope, half.distance) == (pytest.approx(1), pytest.approx(0.5), pytest.approx(0.5))
     flat = conservation(outputs, np.ones(3) + 1e-9 * np.arange(3))
     assert flat.correlation is None
     assert area(np.array([[0.0, 1.0, 1.0]]), (0, 0.5, 1)) == pytest.approx([0.75])
@@ -320,7 +320,7 @@ def test_json_contract(task: conserva.Text) -> None:
     for one in written["methods"]:
         for metric in ("auac", "au_mse", "aupc", "comprehensiveness", "sufficiency"):
             assert set(one[metric]) == {"mean", "low", "high"}
-        assert {"correlation", "slope", "gap"} <= set(one["conservation"])
+        assert {"correlation", "slope", "distance"} <= set(one["conservation"])
     assert conserva.Evaluation.from_json(found.to_json()) == found
     assert {"conserva", "torch", "weights", "seed", "data"} <= set(written["provenance"])
 

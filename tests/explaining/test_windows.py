@@ -176,7 +176,7 @@ def test_of_a_pair_the_second_text_is_split() -> None:
     task = task_of()
     first, second = "is it a joy?", LONG
     one = in_windows(task, (first, second), 2)
-    assert [name for name, _ in one.sections] == ["first", "second"]
+    assert [name for name, _ in one.sections] == ["first text", "second text"]
     assert tiny_heads.closes(one)
     border = one.sections[0][1]
     assert one.windows[0].first == border

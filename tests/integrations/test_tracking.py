@@ -115,7 +115,7 @@ def test_an_evaluation_has_every_metric_of_every_method() -> None:
             assert parts.metrics[f"{result.method}/{metric}"] == interval.mean == parts.table[metric][i]
             assert parts.table[f"{metric}_low"][i] == interval.low
             assert parts.table[f"{metric}_high"][i] == interval.high
-        assert parts.metrics[f"{result.method}/distance_from_output"] == result.conservation.gap
+        assert parts.metrics[f"{result.method}/distance_from_output"] == result.conservation.distance
         for name in ("correlation", "slope"):
             value = getattr(result.conservation, name)
             assert parts.metrics.get(f"{result.method}/sum_{name}") == value == parts.table[f"sum_{name}"][i]

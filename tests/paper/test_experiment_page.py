@@ -206,8 +206,20 @@ def test_one_model_has_no_spread(kind: str, mean: str, reached: str) -> None:
 def test_ledgers_are_shown() -> None:
     rows = tables(section(page(TEXTS), "Where relevance goes").replace("\\|", "!"))[0]
     assert [row["rules"] for row in rows[:5]] == ["GI", "LRP (AH)", "LRP (LN)", "LRP (AH+LN)", "exact"]
-    assert rows[0] == {"dataset": "SST-2", "rules": "GI", "corr.": ".988", "slope": ".877", "!gap!": ".123"}
-    assert rows[5] == {"dataset": "Semaine", "rules": "GI", "corr.": "-", "slope": "-", "!gap!": ".123"}
+    assert rows[0] == {
+        "dataset": "SST-2",
+        "rules": "GI",
+        "corr.": ".988",
+        "slope": ".877",
+        "distance from the output": ".123",
+    }
+    assert rows[5] == {
+        "dataset": "Semaine",
+        "rules": "GI",
+        "corr.": "-",
+        "slope": "-",
+        "distance from the output": ".123",
+    }
     rows = tables(section(page(GRAPHS), "Where relevance goes").replace("\\|", "!"))[0]
     assert [row["rules"] for row in rows[:5]] == ["GI", "LRP (AH)", "LRP (LN)", "LRP (AH+LN)", "exact"]
     assert row_in(rows, dataset="BACE", rules="exact") == {

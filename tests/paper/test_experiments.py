@@ -174,7 +174,9 @@ def test_points_are_averaged_over_models_before_anything_else(kind: str, ran: Ra
                 assert getattr(method, metric).mean == pytest.approx(mean, rel=1e-9, abs=1e-12)
             curve = np.mean([part.curves["activation"].mean for part in parts], axis=0)
             assert method.curves["activation"].mean == pytest.approx(curve)
-            assert method.conservation.gap == pytest.approx(np.mean([part.conservation.gap for part in parts]))
+            assert method.conservation.distance == pytest.approx(
+                np.mean([part.conservation.distance for part in parts])
+            )
             assert method.conservation.sums == parts[0].conservation.sums
             for metric in ("auac", "au_mse"):
                 means = [model.means(metric, mask)[method.method] for model in one.trained]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import conserva
+from integration_packages import can_be_imported
 
 PACKAGE = Path(conserva.__file__).parent
 
@@ -35,6 +36,7 @@ def test_every_other_module_can_be_imported(installed: Path) -> None:
         and path.parent.name != "kernels"  # which need Triton
         and path.name not in ("train_command.py", "reproduce_command.py")  # the commands of the paper
     ]
+    names = list(filter(can_be_imported, names))
     assert len(names) > 150
     script = f"import importlib\nfor name in {names!r}:\n    importlib.import_module(name)\nprint(len({names!r}))"
     done = run(installed, "-c", script)

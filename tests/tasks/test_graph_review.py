@@ -71,6 +71,7 @@ def test_the_page_says_what_its_mask_does(mask: str, meaning: str) -> None:
     assert re.search(rf"mask {mask} [^.]*{meaning}", page)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_steps_of_one_feature_are_said_in_words() -> None:
     one = of_graphs(steps=None)
     for said in (printed(one), words(report(one)), curves.curves_caption(one)):
@@ -80,6 +81,7 @@ def test_steps_of_one_feature_are_said_in_words() -> None:
     assert "one at a time" not in words(report(of_graphs(steps=10)))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_page_says_what_each_of_its_yardsticks_is() -> None:
     with_both, with_one = words(report(of_graphs())), words(report(evaluation()))
     for page in (with_both, with_one):

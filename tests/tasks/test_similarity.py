@@ -77,7 +77,7 @@ def test_many_equal_single_ones_and_pads_get_nothing(task: Similarity) -> None:
 def test_the_two_texts_are_sections(task: Similarity) -> None:
     one = conserva.explain(task, PAIR)
     words = one.merged().visible()
-    assert words.sections == (("first", 7), ("second", 5))
+    assert words.sections == (("first text", 7), ("second text", 5))
     assert words.features[:7] == ("an", "unwatchably", "long", "film", "by", "eastwood", ".")
     assert words.features[7:] == ("it", "is", "far", "too", "long")
     swapped = conserva.explain(task, PAIR[::-1])
@@ -127,7 +127,7 @@ def test_what_else_is_refused(task: Similarity) -> None:
     with pytest.raises(conserva.Error, match=r"not a torch\.nn\.Module"):
         Similarity("model", tokenizer())  # type: ignore[arg-type]
     cut = conserva.explain(task, ("a joy.", "good " * 600), truncate=True)
-    assert cut.sections == (("first", 5), ("second", 128))
+    assert cut.sections == (("first text", 5), ("second text", 128))
 
 
 def test_tokens_are_taken_from_the_text_they_belong_to(task: Similarity) -> None:

@@ -86,7 +86,7 @@ def test_both_texts_have_their_section(kind: str) -> None:
     task = task_of(kind)
     one = conserva.explain(task, PAIR, method="gi")
     (first, count), (second, others) = one.sections
-    assert (first, second) == ("first", "second")
+    assert (first, second) == ("first text", "second text")
     assert count + others == len(one.features)
     whole = one.merged().visible()
     border = whole.sections[0][1]
@@ -99,8 +99,8 @@ def test_both_texts_have_their_section(kind: str) -> None:
     stored = conserva.Explanation.from_json(one.to_json())
     assert stored == one
     shown = page([one])
-    assert "first" in shown
-    assert "second" in shown
+    assert "first text" in shown
+    assert "second text" in shown
 
 
 def test_the_model_is_told_which_token_is_whose() -> None:
@@ -146,7 +146,7 @@ def test_every_method_takes_a_pair(method: str) -> None:
     task = conserva.load()
     one = conserva.explain(task, PAIR, method=method)
     assert len(one.scores) == len(task.encode(PAIR))
-    assert [name for name, _ in one.sections] == ["first", "second"]
+    assert [name for name, _ in one.sections] == ["first text", "second text"]
     many = conserva.explain(task, [PAIR, PAIRS[1]], method=method)
     np.testing.assert_allclose(many[0].scores, one.scores, atol=2e-4)
 
@@ -367,7 +367,7 @@ def test_the_command_line_takes_a_second_text(tmp_path: Path, capsys: pytest.Cap
     given = [PAIR[0], "--with", PAIR[1], "--model", str(tmp_path), "--json"]
     assert main(["explain", *given]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [name for name, _ in found["sections"]] == ["first", "second"]
+    assert [name for name, _ in found["sections"]] == ["first text", "second text"]
     assert found["scores"] == pytest.approx(conserva.explain(task, PAIR).scores, abs=1e-3)
     assert (
         main(["compare", PAIR[0], "--with", PAIR[1], "--model", str(tmp_path), "--methods", "gi,exact", "--json"]) == 0
@@ -376,3 +376,17 @@ def test_the_command_line_takes_a_second_text(tmp_path: Path, capsys: pytest.Cap
     assert [one["method"] for one in both["explanations"] if one["sections"]] == ["gi", "exact"]
     assert main(["explain", PAIR[0], "--with", " ", "--model", str(tmp_path)]) == 1
     assert "is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("entailment", ["premise", "hypothesis"]),
+        ("CONTRADICTION", ["premise", "hypothesis"]),
+        ("paraphrase", ["first text", "second text"]),
+        ("LABEL_1", ["first text", "second text"]),
+    ],
+)
+def test_the_texts_of_a_pair_are_named_by_the_labels(label: str, names: list[str]) -> None:
+    one = conserva.explain(task_of_labels(((0, "neutral"), (1, label), (2, "other"))), PAIR)
+    assert [name for name, _ in one.sections] == names

@@ -173,6 +173,7 @@ def test_every_word_follows_from_a_number(name: str) -> None:
         assert part not in text, (part, text)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_every_edge_case_has_a_page_that_says_the_same_and_a_terminal() -> None:
     for one, *_ in CASES.values():
         text = flat(page(one))
@@ -180,6 +181,7 @@ def test_every_edge_case_has_a_page_that_says_the_same_and_a_terminal() -> None:
         show(one, Console(file=io.StringIO(), width=60))
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("flagged", [True, False])
 def test_everything_or_nothing_flagged(flagged: bool) -> None:
     one = flag_all(study(mentions=400, words=40), flagged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from conserva import Comparison
 from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views.comparison_page import fragment, page
+from conserva.views.verdict import agreement
 from conserva.views.wording import ledger_line
 from made_up_explanations import explanation
 from made_up_images import explained
@@ -55,7 +57,10 @@ def test_each_method_has_one_row_with_its_ledger_and_correlation() -> None:
             ["rollout", "[CLS]good<b>film", "-1.00"],
         ]
         ledgers = ["".join(row[2].split()) for row in rows(text)]
-        assert ledgers[1:] == ["inputs+6.100positions-4.000biases-0.600gap+3e-16=output+1.500", "none"]
+        assert ledgers[1:] == [
+            "inputs+6.100positions-4.000biases-0.600gap+3e-16=output+1.500",
+            "none:itdoesnotsplittheoutput",
+        ]
         assert "rank correlation<br>with <bdi>exact</bdi>" in text
 
 
@@ -120,3 +125,12 @@ def test_pictures_are_cards() -> None:
 def test_a_page_of_a_comparison_runs_no_script() -> None:
     assert "<script" not in page(COMPARED)
     assert "script-src" not in page(COMPARED)
+
+
+def test_the_verdict_tells_whether_methods_agree_on_the_strongest_feature() -> None:
+    a, b = (explanation(["dull", "joy"], special=(False, False), scores=scores) for scores in ((-1.0, 2.0), (1.5, 0.1)))
+    same, other = replace(a, method="ah+ln"), replace(b, method="gi")
+    assert agreement([a, same]) == "“joy” has the highest score by every method"
+    assert agreement([a, same, other]) == "“joy” has the highest score by exact and ah+ln; “dull” by gi"
+    assert agreement([a]) == ""
+    assert "“dull” by gi." in unescape(page(Comparison((a, same, other))))

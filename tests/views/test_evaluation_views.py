@@ -174,6 +174,7 @@ def test_page_holds_everything_and_loads_nothing() -> None:
     assert page.count("<svg ") == 4  # two, for wide and for narrow pages
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_differences_are_to_the_best_of_the_column_whichever_way_round_they_are_held() -> None:
     page = report(evaluation())
     section = page[page.index('<section id="differences"') : page.index('<section id="conservation"')]
@@ -206,6 +207,7 @@ def test_no_difference_is_claimed_whose_interval_includes_zero() -> None:
     assert "leave-one-out" not in blind  # a yardstick is not in the running
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_what_was_not_compared_is_not_claimed() -> None:
     one = evaluation(pairs=())
     told = summary(one)

@@ -42,10 +42,10 @@ def spans(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
-def shown(one: Explanation, level: str = "tokens") -> str:
-    """Return what a reader sees of a text at a level of detail."""
+def shown(one: Explanation, level: str | None = None) -> str:
+    """Return what a reader sees of a text at a level of detail, by default the first."""
     found = page([one])
-    inside = re.search(rf'<div class="level by-{level}">(.*?)</div>', found, re.DOTALL)
+    inside = re.search(rf'<div class="level by-{level or levels(one)[0].name}">(.*?)</div>', found, re.DOTALL)
     paragraphs = re.findall(r'<p class="tokens written".*?>(.*?)</p>', inside[1] if inside else found, re.DOTALL)
     return unescape(re.sub("<.*?>", "", "|".join(paragraphs)))
 
@@ -216,7 +216,7 @@ def test_sums_are_the_same_at_every_level() -> None:
 
 def test_levels_that_are_equal_are_shown_once() -> None:
     one = scored()
-    assert [level.name for level in levels(one)] == ["tokens"]
+    assert [level.name for level in levels(one)] == ["words"]
     assert "<form" not in page([one])
 
 
@@ -387,9 +387,11 @@ def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scr
 
 
 def test_words_of_a_pair_are_named_with_their_text() -> None:
-    pair = explanation(["a", "joy", "a", "bore"], scores=(0.1, 1.0, 0.0, -2.0), sections=(("first", 2), ("second", 2)))
-    assert verdict(pair).endswith(
-        "“joy” in the first (+1.000) counts most for it, “bore” in the second (-2.000) most against it."
+    pair = explanation(
+        ["a", "joy", "a", "bore"], scores=(0.1, 1.0, 0.0, -2.0), sections=(("first text", 2), ("second text", 2))
     )
-    assert "bore (second)" in page([pair])
+    assert verdict(pair).endswith(
+        "“joy” in the first text (+1.000) counts most for it, “bore” in the second text (-2.000) most against it."
+    )
+    assert "bore (second text)" in page([pair])
     assert " in the " not in verdict(explanation(["a", "joy"], scores=(0.1, 1.0), sections=(("first", 2),)))

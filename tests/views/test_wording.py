@@ -44,11 +44,16 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: str) -> None:
     note = gap_note(with_gap(gap, output, method))
     assert note.startswith(says)
-    assert note.endswith(f"exact has no gap; `conserva audit --rules {method}` finds the cause.")
+    assert note.endswith(
+        f"Under exact the gap is rounding error; conserva audit, with --rules {method} and this input, shows where it "
+        "arises."
+    )
 
 
 def test_an_audit_is_not_suggested_for_methods_that_it_does_not_take() -> None:
-    assert gap_note(with_gap(1.0, 2.0, "ig:steps=5")).endswith("relevance is lost. exact has no gap.")
+    assert gap_note(with_gap(1.0, 2.0, "ig:steps=5")).endswith(
+        "relevance is lost. Under exact the gap is rounding error."
+    )
 
 
 @pytest.mark.parametrize("method", ["exact", "exact:gamma=0.1", "exact:bilinear=half"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -16,6 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> None:
     """The entry point of `conserva`: `main`, with an interrupt at any moment ending the process without a traceback."""
+    if not sys.warnoptions and "--debug" not in sys.argv:
+        warnings.simplefilter("ignore")  # those of libraries: standard error is for progress and errors
     with ending_at_once():
         from . import commands  # noqa: F401 - imported while an interrupt ends the process at once
     leave(_run(None, ending_at_once))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..tasks import Task
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Options: TypeAlias = "argparse._ActionsContainer"
+"""A parser, or a group of its arguments."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,7 +57,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 FORMATTER: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
-def add_model(parser: argparse.ArgumentParser, default: str | None = BUNDLED, shown: str = BUNDLED) -> None:
+def add_model(parser: Options, default: str | None = BUNDLED, shown: str = BUNDLED) -> None:
     """Add the options --model, --device and --dtype; `shown` describes the default model in the help."""
     parser.add_argument(
         "--model", default=default, help=f"a folder, a hub name, or one of `conserva models` (default: {shown})"
@@ -64,19 +66,19 @@ def add_model(parser: argparse.ArgumentParser, default: str | None = BUNDLED, sh
     add_dtype(parser)
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
+def add_device(parser: Options) -> None:
     """Add the option --device."""
     parser.add_argument("--device", default="cpu", help="the device of the model, such as cuda (default: %(default)s)")
 
 
-def add_dtype(parser: argparse.ArgumentParser) -> None:
+def add_dtype(parser: Options) -> None:
     """Add the option --dtype."""
     parser.add_argument(
         "--dtype", choices=DTYPES, default=DTYPES[0], help="the dtype of the model's weights (default: %(default)s)"
     )
 
 
-def add_batch_tokens(parser: argparse.ArgumentParser, features: str = "tokens") -> None:
+def add_batch_tokens(parser: Options, features: str = "tokens") -> None:
     """Add the option --batch-tokens; `features` are what the models of the command read."""
     parser.add_argument(
         "--batch-tokens", type=int, metavar="N", help=f"the {features} in a batch (default: by the device)"

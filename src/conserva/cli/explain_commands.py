@@ -37,7 +37,7 @@ EXPLAIN = """examples:
 
 With --out, every row of the file is a row of a table: .csv (with lists as JSON), .jsonl or .parquet. A row that cannot
 be explained gets an error there, and the run goes on. An interrupted run is resumed when the same command is given
-again."""
+again; the table of a finished run is replaced. Pages show texts in tokens, words and sentences, by a switch."""
 
 COMPARE = """examples:
   conserva compare "has a lot of the virtues of eastwood at his best."
@@ -51,11 +51,13 @@ METHODS = """The options of a method are in brackets, with their defaults. To ch
 
 def add(commands: Commands) -> None:
     """Add the commands to the parser."""
-    explain = commands.add_parser("explain", help="explain a prediction", epilog=EXPLAIN, **FORMATTER)
+    usage = "%(prog)s [TEXT] [options]"
+    explain = commands.add_parser("explain", help="explain a prediction", usage=usage, epilog=EXPLAIN, **FORMATTER)
     explain.add_argument("--method", default=DEFAULT, help="one of `conserva methods` (default: %(default)s)")
     _shared(explain)
     add_file(explain)
-    explain.add_argument(
+    generated = explain.add_argument_group("generated text, and layers")
+    generated.add_argument(
         "--generate",
         type=int,
         nargs="?",
@@ -63,14 +65,14 @@ def add(commands: Commands) -> None:
         metavar="N",
         help="generate N tokens (default: 40), and explain each",
     )
-    explain.add_argument("--continuation", metavar="TEXT", help="explain each token of this text after the prompt")
-    explain.add_argument(
+    generated.add_argument("--continuation", metavar="TEXT", help="explain each token of this text after the prompt")
+    generated.add_argument(
         "--score", choices=(LOGIT, LOG_PROBABILITY), help=f"the explained quantity of each token (default: {LOGIT})"
     )
-    explain.add_argument("--trace", action="store_true", help="show relevance at every layer")
+    generated.add_argument("--trace", action="store_true", help="show relevance at every layer")
     explain.set_defaults(run=_explain, check=_check_explain)
 
-    compare = commands.add_parser("compare", help="explain by every method", epilog=COMPARE, **FORMATTER)
+    compare = commands.add_parser("compare", help="explain by every method", usage=usage, epilog=COMPARE, **FORMATTER)
     compare.add_argument("--methods", help="the methods, comma-separated (default: all)")
     _shared(compare)
     compare.set_defaults(run=_compare, check=_check_compare, generate=None, continuation=None)
@@ -82,19 +84,22 @@ def add(commands: Commands) -> None:
 
 def _shared(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser)
-    add_model(parser, None, f"{BUNDLED}; {MOLECULES} for molecules, {DIGITS} for digits, {IMAGES} for images")
-    add_batch_tokens(parser)
-    parser.add_argument("--words", action="store_true", help="merge the subword tokens of a word")
-    parser.add_argument("--hide-special", action="store_true", help="hide [CLS], [SEP] and other special tokens")
-    parser.add_argument(
+    model = parser.add_argument_group("model")
+    add_model(model, None, f"{BUNDLED}; {MOLECULES} for molecules, {DIGITS} for digits, {IMAGES} for images")
+    add_batch_tokens(model)
+    texts = parser.add_argument_group("texts")
+    texts.add_argument("--words", action="store_true", help="merge the subword tokens of a word")
+    texts.add_argument("--hide-special", action="store_true", help="hide [CLS], [SEP] and other special tokens")
+    texts.add_argument(
         "--hide-sink", action="store_true", help="hide a language model's first token, the attention sink"
     )
-    parser.add_argument("--truncate", action="store_true", help="truncate texts that exceed the maximum length")
-    add_windows(parser)
-    parser.add_argument("--numbers", action="store_true", help="print the scores beside the coloured tokens")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--html", type=Path, metavar="PATH", help="write a page")
-    parser.add_argument("--png", type=Path, metavar="PATH", help="write a picture (.png, .svg or .pdf)")
+    texts.add_argument("--truncate", action="store_true", help="truncate texts that exceed the maximum length")
+    add_windows(texts)
+    output = parser.add_argument_group("output")
+    output.add_argument("--numbers", action="store_true", help="print the scores beside the coloured tokens")
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument("--html", type=Path, metavar="PATH", help="write a page")
+    output.add_argument("--png", type=Path, metavar="PATH", help="write a picture (.png, .svg or .pdf)")
 
 
 _OF_EXPLANATIONS = ("words", "hide_special", "hide_sink", "windows", "batch_tokens", "numbers")

@@ -39,7 +39,7 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--text-column", metavar="NAME", help="the column of texts (default: guessed by name)")
     files.add_argument("--with-column", metavar="NAME", help="the column of second texts, for models of pairs")
     files.add_argument("--id-column", metavar="NAME", help="the column of ids (default: id, or the number of the row)")
-    files.add_argument("--out", type=Path, metavar="PATH", help=f"write a table ({', '.join(TABLES)}), and resume it")
+    files.add_argument("--out", type=Path, metavar="PATH", help=f"write a table ({', '.join(TABLES)}); see below")
 
 
 def check_file_options(given: argparse.Namespace) -> None:

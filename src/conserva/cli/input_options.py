@@ -55,25 +55,26 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         help="the second part of the input: the second text of a pair, the context of a question, the sentence to "
         "compare with, the word to tag, the beginning of the answer",
     )
-    parser.add_argument("--prompt", metavar="TEXT", help="a language model's prompt, or - for standard input")
     parser.add_argument(
+        "--target", help="a label, a class index, a word, or a contrast 'a - b' (default: the prediction)"
+    )
+    parser.add_argument("--contrast", metavar="OTHER", help="explain the target, or the prediction, minus this one")
+    others = parser.add_argument_group("inputs other than a text")
+    others.add_argument("--prompt", metavar="TEXT", help="a language model's prompt, or - for standard input")
+    others.add_argument(
         "--chat", action="store_true", help="apply the model's chat template to the prompt, as a user's message"
     )
-    parser.add_argument(
+    others.add_argument(
         "--image", type=Path, metavar="PATH", help="an image; the bundled model reads digits, white on black"
     )
-    parser.add_argument("--audio", type=Path, metavar="PATH", help="speech, as a WAV file")
-    parser.add_argument("--smiles", help="a molecule, such as CCO")
-    parser.add_argument(
+    others.add_argument("--audio", type=Path, metavar="PATH", help="speech, as a WAV file")
+    others.add_argument("--smiles", help="a molecule, such as CCO")
+    others.add_argument(
         "--digit",
         metavar="N",
         help="a digit: 0 to 9, an image of MNIST such as test:12, or a file; read as a graph or, by models of images, "
         "as an image",
     )
-    parser.add_argument(
-        "--target", help="a label, a class index, a word, or a contrast 'a - b' (default: the prediction)"
-    )
-    parser.add_argument("--contrast", metavar="OTHER", help="explain the target, or the prediction, minus this one")
 
 
 def check_inputs(given: argparse.Namespace, file: Path | None = None) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 
+from .arguments import Options
+
 _NUMBERS = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 
 
-def add_windows(parser: argparse.ArgumentParser) -> None:
+def add_windows(parser: Options) -> None:
     """Add the option --windows, whose value is False, True or (length, overlap)."""
     parser.add_argument(
         "--windows",

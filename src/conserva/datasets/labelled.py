@@ -88,7 +88,8 @@ def read_labelled(
         raise Error(f"{table.source!r} has no rows: give a source with at least one text.")
     text_column = _find(table, "text", text, TEXT_COLUMNS)
     if text_column is None:
-        raise Error(f"{table.source!r} has no column of texts: choose one with text=, from {listed(table.names)}.")
+        names = listed(table.names)
+        raise Error(f"{table.source!r} has no column of texts: choose one with text= (--text-column), from {names}.")
     label_column = _find(table, "label", label, tuple(name for name in LABEL_COLUMNS if name != text_column.lower()))
     texts = table.column(text_column)
     labels = None
@@ -195,7 +196,7 @@ def _rows_of_split(table: Table, split: str | None) -> Sequence[int]:
     values = [value if isinstance(value, str) else shortened(value) for value in table.column(column)]
     splits = list(dict.fromkeys(values))
     if split is None and len(splits) > 1:
-        raise Error(f"{table.source!r} has several splits: choose one with split=, from {listed(splits)}.")
+        raise Error(f"{table.source!r} has several splits: choose one with split= (--split), from {listed(splits)}.")
     wanted = splits if split is None else [split] if split in splits else split.split("+")
     if missing := [name for name in wanted if name not in splits]:
         raise Error(

@@ -50,8 +50,8 @@ class Conservation:
     correlation: Correlation | None
     """None if the sums do not vary."""
     slope: float | None
-    gap: float
-    """The distance from the output: the mean of |output - sum of the scores|. It is not the gap of a ledger."""
+    distance: float
+    """The mean of |output - sum of the scores|. It is not the gap of a ledger, which has positions and biases, too."""
     outputs: tuple[float, ...]
     sums: tuple[float, ...]
     """For each sample the explained output and the sum of its scores: the points of the scatter plot."""

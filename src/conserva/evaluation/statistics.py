@@ -90,13 +90,13 @@ def area(values: np.ndarray, fractions: Sequence[float] | np.ndarray) -> np.ndar
 
 
 def conservation(outputs: np.ndarray, sums: np.ndarray) -> Conservation:
-    """Return correlation and regression slope of sums on outputs, the mean gap, and points for a scatter plot."""
+    """Return correlation and regression slope of sums on outputs, the mean distance, and points for a scatter plot."""
     correlation = slope = None
     if len(outputs) > 1 and np.ptp(outputs) > 0:
         centred = outputs - outputs.mean()
         slope = float(centred @ (sums - sums.mean()) / (centred @ centred))
         if np.std(sums) > 1e-6 * float(np.abs(sums).max()):
             correlation = float(np.corrcoef(outputs, sums)[0, 1])
-    gap = float(np.abs(outputs - sums).mean())
+    distance = float(np.abs(outputs - sums).mean())
     shown = np.linspace(0, len(outputs) - 1, min(POINTS, len(outputs))).round().astype(int)
-    return Conservation(correlation, slope, gap, tuple(outputs[shown].tolist()), tuple(sums[shown].tolist()))
+    return Conservation(correlation, slope, distance, tuple(outputs[shown].tolist()), tuple(sums[shown].tolist()))

@@ -131,7 +131,7 @@ def _method_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
             **_flat(result),
             "sum_correlation": result.conservation.correlation,
             "sum_slope": result.conservation.slope,
-            "distance_from_output": result.conservation.gap,
+            "distance_from_output": result.conservation.distance,
         }
         for result in evaluation.methods
     ]

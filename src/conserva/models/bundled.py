@@ -18,7 +18,7 @@ IMAGES = "digits"
 """The image model: handwritten digits as pixels."""
 
 _READS = {
-    BUNDLED: ("text classifier", "English film reviews, and pairs of texts"),
+    BUNDLED: ("text classifier", "English film reviews"),
     MOLECULES: ("graph classifier", "molecules as SMILES: --smiles"),
     DIGITS: ("graph classifier", "handwritten digits as superpixels: --digit"),
     IMAGES: ("image classifier", "images of handwritten digits: --image, --digit"),

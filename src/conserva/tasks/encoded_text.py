@@ -11,7 +11,7 @@ from .task import Encoded
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SECTIONS = ("first", "second")
+SECTIONS = ("first text", "second text")
 """The names of the two texts of a pair in an explanation."""
 
 
@@ -63,6 +63,8 @@ class EncodedTextPair(EncodedText):
     """The index of the second text's first token."""
     start: int = field(kw_only=True)
     """The index of the second text's first character in `text`, which contains both."""
+    names: tuple[str, str] = field(default=SECTIONS, kw_only=True)
+    """The names of the two texts."""
 
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
@@ -78,4 +80,4 @@ class EncodedTextPair(EncodedText):
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:
-        return ((SECTIONS[0], self.border), (SECTIONS[1], len(self) - self.border))
+        return ((self.names[0], self.border), (self.names[1], len(self) - self.border))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..datasets import Labelled
 from ..errors import Error
-from .encoded_text import EncodedText
+from .encoded_text import SECTIONS, EncodedText
 from .fingerprint import fingerprint
 from .masking import TextRows
 from .model_kind import ModelKind
@@ -61,7 +61,7 @@ class EncodedPair(Encoded):
 
     @property
     def sections(self) -> tuple[tuple[str, int], ...]:
-        return (("first", len(self.first)), ("second", len(self.second)))
+        return ((SECTIONS[0], len(self.first)), (SECTIONS[1], len(self.second)))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..engine.inputs import parameters_of
 from ..engine.untouched import untouched
 from ..errors import Error
 from .classifier import Classifier
-from .encoded_text import EncodedText, EncodedTextPair
+from .encoded_text import SECTIONS, EncodedText, EncodedTextPair
 from .masking import TextRows, mask_of, masked
 from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
@@ -46,6 +46,10 @@ PADDING_CHANGES = {"full": 1e-4, "half": 0.05}
 
 _OF_PAIRS = re.compile("entail|contradict|paraphras", re.IGNORECASE)
 """Labels that are about two texts."""
+
+_OF_ENTAILMENT = re.compile("entail|contradict", re.IGNORECASE)
+ENTAILMENT = ("premise", "hypothesis")
+"""The names of the two texts, for labels of entailment."""
 
 
 class _TokenTexts(dict[int, str]):
@@ -290,7 +294,9 @@ class Text(Classifier):
                 f"The pair {texts!r:.60} has a text without tokens in the tokenizer's vocabulary, or one that was "
                 "truncated entirely: both texts must have tokens."
             )
-        return EncodedTextPair(**vars(encoded), border=border, start=len(encoded.text) - len(texts[1]))
+        names = ENTAILMENT if any(map(_OF_ENTAILMENT.search, self.labels)) else SECTIONS
+        start = len(encoded.text) - len(texts[1])
+        return EncodedTextPair(**vars(encoded), border=border, start=start, names=names)
 
     def _encoded(self, text: str, ids: list[int], added: Collection[int], encoding: Any, longest: int) -> EncodedText:
         """Return a tokenized text.

@@ -14,7 +14,7 @@ from .components import LedgerBars, Row, Table, bar_of, plain
 from .explanation_parts import Picture, Text, picture_of, shown, text_of
 from .ledger_steps import axis_of, ledger_steps
 from .rendering import render
-from .verdict import decision
+from .verdict import agreement, decision
 from .wording import gap_note, is_signed, ledger_line, outcome
 
 
@@ -50,9 +50,10 @@ def _rendered(comparison: Comparison, layout: str) -> str:
     reference = names.index(DEFAULT) if DEFAULT in names else 0
     data: dict[str, Any] = {
         "title": "conserva" if first is None else outcome(displayed(first)),
-        "verdict": "No method applies." if first is None else f"{decision(first)}.",
+        "verdict": "No method applies." if first is None else _verdict(comparison),
         "about": "" if first is None else outcome(displayed(first)),
         "has_pictures": first is not None and first.picture is not None,
+        "signless": ", ".join(displayed(one).method for one in comparison if not is_signed(one)),
         "reference": names[reference] if names else "",
         "rows": [
             _row(explanation, axis, None if i == reference else correlations[reference][i])
@@ -64,6 +65,11 @@ def _rendered(comparison: Comparison, layout: str) -> str:
         "refused": displayed(comparison.refused),
     }
     return render("comparison.html", layout=layout, **data)
+
+
+def _verdict(comparison: Comparison) -> str:
+    shared = agreement(list(comparison))
+    return f"{decision(comparison[0])}. {shared}." if shared else f"{decision(comparison[0])}."
 
 
 def _row(explanation: Explanation, axis: tuple[float, float], correlation: float | None) -> MethodRow:

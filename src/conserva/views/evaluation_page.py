@@ -109,14 +109,14 @@ def _difference(evaluation: Evaluation, metric: str, method: str, best_method: s
 def _conservation(evaluation: Evaluation) -> Table:
     def cells(result: MethodResult) -> list[Cell]:
         conservation = result.conservation
-        return plain(short(value) for value in (conservation.correlation, conservation.slope, conservation.gap))
+        return plain(short(value) for value in (conservation.correlation, conservation.slope, conservation.distance))
 
     note = (
         "The sum of the scores compared with the output: if they are equal, correlation and slope are 1 and the "
         "distance from the output, the mean of |output - sum|, is 0; -: the sums are constant. The smallest distance "
         "first."
     )
-    order = sorted(evaluation.methods, key=lambda result: result.conservation.gap)
+    order = sorted(evaluation.methods, key=lambda result: result.conservation.distance)
     return _table(note, plain(["correlation", "slope", "distance from the output"]), order, cells)
 
 

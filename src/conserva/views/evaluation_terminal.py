@@ -79,7 +79,7 @@ def _groups(evaluation: Evaluation, rows: Sequence[MethodResult], marked: bool) 
         [
             Column("corr.", tuple(without_zero(short(sums.correlation)) for sums in conservation)),
             Column("slope", tuple(without_zero(short(sums.slope)) for sums in conservation)),
-            Column("dist.", tuple(without_zero(short(sums.gap)) for sums in conservation)),
+            Column("dist.", tuple(without_zero(short(sums.distance)) for sums in conservation)),
         ]
     )
     return groups
@@ -110,6 +110,7 @@ def _table(columns: Sequence[Column], rows: int) -> Table:
 def _legend(marked: bool, references: bool) -> str:
     lines = [
         f"mean [95 % interval]; {'* marks' if marked else 'bold:'} the best method of a column, except random",
+        "methods are compared sample by sample: a difference can be sure although intervals overlap",
         "corr., slope: of the sum of the scores and the output; dist.: the mean distance from the output",
     ]
     return "\n".join(lines + ["below the line: yardsticks, not explanation methods"] * references)

@@ -29,11 +29,16 @@ class Level:
 
 
 def levels(explanation: Explanation) -> list[Level]:
-    """Return the text in tokens, words and sentences, without levels that are equal to a finer one."""
+    """Return the text in tokens, words and sentences, without levels that are equal to another.
+
+    An explanation in words, such as a merged one, has no tokens.
+    """
     found: list[Level] = []
     seen = set()
     for name, change in LEVELS.items():
         changed = change(explanation)
+        if name == "tokens" and _is_in_words(explanation):
+            continue
         if name == "sentences":
             changed = replace(changed, unknown=(False,) * len(changed.features))
         if len(changed.features) not in seen and (name != "sentences" or changed.special.count(False) > 1):
@@ -41,6 +46,12 @@ def levels(explanation: Explanation) -> list[Level]:
             sections = [replace(section, pieces=_in_text(changed, section)) for section in as_written(changed)]
             found.append(Level(name, f"a {name[:-1]}", scale_of([changed]), sections))
     return found
+
+
+def _is_in_words(explanation: Explanation) -> bool:
+    """Return whether each feature is a whole word."""
+    knows_words = any(word is not None for word in explanation.words)
+    return knows_words and len(explanation.merged().features) == len(explanation.features)
 
 
 def special_tokens(explanation: Explanation) -> list[Piece]:

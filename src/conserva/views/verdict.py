@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from .._util.text import displayed, printable
 from ..results.explanation import Explanation
@@ -23,6 +24,26 @@ def verdict(explanation: Explanation) -> str:
     """Return what the model decided, how sure it is, and which features speak most for and against it."""
     reasons = _reasons(explanation)
     return f"{decision(explanation)}: {reasons}." if reasons else f"{decision(explanation)}."
+
+
+def agreement(explained: Sequence[Explanation]) -> str:
+    """Return which feature has the highest score by each of several methods; empty without features."""
+    by_name: dict[str, list[str]] = {}
+    for explanation in explained:
+        if scores := _named(explanation):
+            name, _ = max(scores, key=lambda each: each[1])
+            by_name.setdefault(name, []).append(displayed(explanation).method)
+    if len(explained) < 2 or not by_name:
+        return ""
+    (first, methods), *others = sorted(by_name.items(), key=lambda each: -len(each[1]))
+    if not others:
+        return f"{first} has the highest score by every method"
+    rest = "".join(f"; {name} by {_enumerated(those)}" for name, those in others)
+    return f"{first} has the highest score by {_enumerated(methods)}{rest}"
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def decision(explanation: Explanation) -> str:

@@ -65,8 +65,9 @@ def gap_note(explanation: Explanation) -> str:
         dtype = explanation.provenance.get("dtype", "low precision")
         what = f"rounding errors of {dtype}. Load the model in float32, and it closes."
     else:
-        cause = f"; `conserva audit --rules {explanation.method}` finds the cause" if _is_audited(explanation) else ""
-        what = f"{lost_or_twice(ledger)}. {DEFAULT} has no gap{cause}."
+        command = f"; conserva audit, with --rules {explanation.method} and this input, shows where it arises"
+        cause = command if _is_audited(explanation) else ""
+        what = f"{lost_or_twice(ledger)}. Under {DEFAULT} the gap is rounding error{cause}."
     return f"The gap of {explanation.method} is {share:.0%} of {OF_LEDGER}: {what}"
 
 

@@ -58,7 +58,7 @@ def _conservation(found: Sequence[Conservation]) -> Conservation:
     return Conservation(
         correlation=_average([one.correlation for one in found]),
         slope=_average([one.slope for one in found]),
-        gap=float(np.mean([one.gap for one in found])),
+        distance=float(np.mean([one.distance for one in found])),
         outputs=found[0].outputs[:POINTS],
         sums=found[0].sums[:POINTS],
     )

@@ -106,7 +106,7 @@ class TextResult(ExperimentResult):
         """Return the entries of the ledger under each rule set that has a result, by its title."""
         known = {title: self.conservation(title) for title in RULES}
         return {
-            title: {"corr.": one.correlation, "slope": one.slope, "|gap|": one.gap}
+            title: {"corr.": one.correlation, "slope": one.slope, "distance from the output": one.distance}
             for title, one in known.items()
             if one is not None
         }
