@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import conserva
+from tiny import bert
 
 WIDTH = 6
 
@@ -127,3 +129,25 @@ TIME_FIRST: dict[str, Callable[[Restacked, Tensor], Tensor]] = {
 def test_a_batch_along_another_axis_equals_its_samples(name: str, samples: int, length: int) -> None:
     model = Restacked(TIME_FIRST[name], time_first=True).double().eval()
     compare(model, torch.randint(0, 50, (length, samples)), batch_dim=1)
+
+
+class ByLength(nn.Module):
+    """Reads each sample up to its own length, from a list that is not split by sample."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        super().__init__()
+        self.bert, self.lengths = bert().double(), lengths
+
+    def forward(self, inputs_embeds: Tensor) -> Tensor:
+        rows = zip(inputs_embeds, self.lengths, strict=False)
+        return torch.cat([self.bert(inputs_embeds=x[:length][None]).logits for x, length in rows])
+
+
+@pytest.mark.parametrize("explain", [conserva.relevance, conserva.audit], ids=["relevance", "audit"])
+def test_samples_that_differ_by_themselves_are_refused(explain: Any) -> None:
+    x = torch.randn(3, 6, 32, dtype=torch.float64)
+    says = r"Sample 1 has the output .* in the batch and .* by itself.*list of lengths"
+    with pytest.raises(conserva.Error, match=says):
+        explain(ByLength([6, 2, 6]), x, 1)
+    alike = ByLength([6, 6, 6])
+    assert torch.allclose(conserva.relevance(alike, x, 1).output, alike(x)[:, 1], atol=1e-12)

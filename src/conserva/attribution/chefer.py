@@ -13,6 +13,7 @@ from ..engine.forward import forward
 from ..engine.inputs import Inputs
 from ..engine.module_tree import Modules
 from ..engine.operations.tensors import in_float32
+from ..engine.single_samples import check_outputs
 from ..engine.sources import Sources
 from ..engine.targets import of_sample
 from ..engine.untouched import untouched
@@ -81,7 +82,9 @@ def _one_or_all(method: str, model: nn.Module, inputs: Any, target: Any, aggrega
     ]
     scores = {name: torch.cat([part.scores[name] for part in parts]) for name in parts[0].scores}
     logits = None if parts[0].logits is None else torch.cat([part.logits for part in parts if part.logits is not None])
-    return Attribution(scores, torch.cat([part.output for part in parts]), logits)
+    output = torch.cat([part.output for part in parts])
+    check_outputs(model, call, [target], [output])
+    return Attribution(scores, output, logits)
 
 
 def _explain(method: str, model: nn.Module, inputs: Any, target: Any, aggregate: Aggregate) -> Attribution:

@@ -19,6 +19,7 @@ from ..engine.ledger import ENTRIES, Ledger
 from ..engine.module_tree import Modules
 from ..engine.operations.tensors import in_float32
 from ..engine.rules import DEFAULT, RuleSet
+from ..engine.single_samples import check_outputs
 from ..engine.sources import Sources
 from ..engine.targets import of_sample, plain
 from ..engine.untouched import untouched
@@ -85,6 +86,7 @@ def audit(
             parts = [
                 _measure(model, modules, rule_set, call.sample(i), of_sample(target, i)) for i in range(call.samples())
             ]
+            check_outputs(model, call, [target], [torch.cat([part.output for part in parts])])
     ledger = joined_ledgers([part.ledger for part in parts])
     output = torch.cat([part.output for part in parts])
     return Audit(

@@ -16,6 +16,7 @@ from .inputs import Inputs
 from .memory import AUTO, Plan, within_memory
 from .passes import INPUTS, Pass, Relevance, device_of
 from .rules import DEFAULT, RuleSet
+from .single_samples import check_outputs
 from .targets import Target, of_sample, plain
 from .untouched import untouched
 
@@ -174,4 +175,6 @@ def _explain(explain: Pass, call: Inputs, wanted: list[Target | Sequence[Target]
         pass
     samples = range(call.samples())
     singles = [explain(call.sample(i), [of_sample(target, i) for target in wanted]) for i in samples]
-    return [Relevance.side_by_side([single[k] for single in singles], call.batch_dim) for k in range(len(wanted))]
+    found = [Relevance.side_by_side([single[k] for single in singles], call.batch_dim) for k in range(len(wanted))]
+    check_outputs(explain.model, call, wanted, [each.output for each in found])
+    return found

@@ -1,0 +1,50 @@
+"""Samples explained one at a time, and the check that each of them has the output that it has in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import Error
+from .inputs import Inputs
+from .targets import labels_of, read_target
+from .untouched import untouched
+
+ROUNDING = {torch.float64: (1e-8, 1e-12), torch.float32: (1e-4, 1e-6)}
+"""dtype -> how much outputs may differ, relative to the largest and absolutely."""
+
+HALF = (0.05, 0.01)
+"""The same for models that have parameters of a half type."""
+
+
+def check_outputs(model: nn.Module, call: Inputs, targets: Sequence[Any], singles: Sequence[Tensor]) -> None:
+    """Raise an `Error` unless samples that were explained one at a time have the outputs that they have in the batch.
+
+    They have others if the model reads a list, or a variable of a function, that has an entry for each sample: only
+    tensors with the batch dimension are split.
+
+    Parameters
+    ----------
+    model, call, targets
+        The model, its arguments for the whole batch, and what is explained.
+    singles
+        For each target the outputs of the samples by themselves.
+    """
+    with untouched(model), torch.no_grad():
+        output = call.run(model)
+        batch = [read_target(output, target, labels_of(model), call.samples()) for target in targets]
+    is_half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model.parameters())
+    for expected, found in zip(batch, singles, strict=True):
+        relative, absolute = HALF if is_half else ROUNDING.get(expected.dtype, HALF)
+        difference = (expected.to(found) - found).abs()
+        if bool((difference > relative * expected.abs().max().to(found) + absolute).any()):
+            i = int(difference.argmax())
+            raise Error(
+                f"Sample {i} has the output {float(expected[i]):.6g} in the batch and {float(found[i]):.6g} by itself. "
+                "The samples of this batch can only be explained one at a time, and the model reads values that are "
+                "not split by sample, such as a list of lengths: pass these as a tensor with the batch dimension, or "
+                "explain each sample in a call of its own."
+            )
