@@ -277,9 +277,9 @@ def test_a_model_in_training_mode_is_refused() -> None:
         ConservativeAttribution(lambda x: model(inputs_embeds=x).logits).attribute(X, 1)
 
 
-def test_messages_name_modules_by_the_variable_that_holds_the_model() -> None:
+def test_messages_name_modules_by_the_class_of_the_model() -> None:
     model = Encoder(activation=lambda x: _Twice.apply(x).relu()).double().eval()
-    with pytest.raises(conserva.Error, match=r"module 'model.encoder.layers.\d'"):
+    with pytest.raises(conserva.Error, match=r"module 'Encoder.encoder.layers.\d'"):
         ConservativeAttribution(lambda x: model(x)).attribute(X[..., :8], 1)
 
 
@@ -326,7 +326,12 @@ def test_layers_that_are_refused() -> None:
     embeddings = MODEL.get_input_embeddings()
     for function, layer, settings, message in (
         (of_ids, nn.Linear(2, 2), {}, "called 0 times"),
-        (lambda ids: of_ids(ids) + of_ids(ids), embeddings, {}, "'MODEL.bert.embeddings.word_embeddings' is called 2"),
+        (
+            lambda ids: of_ids(ids) + of_ids(ids),
+            embeddings,
+            {},
+            "'BertForSequenceClassification.bert.embeddings.word_embeddings' is called 2",
+        ),
         (of_ids, embeddings, {"attribute_to_layer_input": True}, "attribute_to_layer_input"),
         (of_ids, [embeddings], {"return_convergence_delta": True}, "Give one layer"),
     ):

@@ -115,6 +115,19 @@ def test_several_texts_and_generated_ones() -> None:
     assert written[0].source_attributions.shape[1] >= 1
 
 
+def test_source_texts_that_are_padded_on_the_left_are_refused() -> None:
+    task = writer("t5")
+    model = inseq.load_model(task.network, "conserva_exact", tokenizer=task.tokenizer)
+    settings = {"attributed_fn": "logit", "show_progress": False}
+    model.tokenizer.padding_side = "left"
+    try:
+        with pytest.raises(conserva.Error, match=r"Set model\.tokenizer\.padding_side = 'right'"):
+            model.attribute(["the cat sat on a mat", "a dog"], ["a dog slept", "the tree"], **settings)
+        assert model.attribute("a dog", "the tree", **settings)[0].source_attributions is not None
+    finally:
+        model.tokenizer.padding_side = "right"
+
+
 def test_options_of_rule_sets() -> None:
     ours = to_inseq(generation(conserva.rules("exact", gamma=0.1)))[0]
     check(attributed(loaded("conserva_exact", gamma=0.1)).target_attributions, ours.target_attributions)

@@ -22,7 +22,7 @@ from captum.attr import GradientAttribution, LayerGradientXActivation  # noqa: E
 from captum.attr._core.llm_attr import GradientForwardFunc  # noqa: E402
 from captum.log import log_usage  # noqa: E402
 
-from .forward_functions import Call, ForwardFunction  # noqa: E402
+from .forward_functions import Call, ForwardFunction, selected  # noqa: E402
 
 __all__ = ["ConservativeAttribution", "LayerConservativeAttribution"]
 
@@ -73,18 +73,16 @@ class _Conservative:
             of_captum = GradientAttribution.compute_convergence_delta
             delta: Tensor = of_captum(self, attributions, start_point, end_point, target, others)
             return delta
-        module, call = (
-            ForwardFunction(_function(self.forward_func)),
-            Call.of_captum(_tensors(end_point), others, target),
-        )
+        given = _tensors(end_point)
+        *args, wanted = Call.of_captum(given, others, target).args
         with torch.no_grad():
-            call.run(module)
+            number = selected(_function(self.forward_func)(*args), wanted, len(given[0]))
         sums = [x.reshape(len(x), -1).sum(1) for x in _tensors(attributions)]
-        return torch.stack(sums).sum(0) - module.number
+        return torch.stack(sums).sum(0) - number
 
     def _relevance(self, call: Call, layers: Sequence[nn.Module]) -> tuple[Relevance, list[str]]:
         """Return the relevance, and the sites of the layers, or else of the inputs."""
-        module = ForwardFunction(_function(self.forward_func), layers)
+        module = ForwardFunction(_function(self.forward_func), call, layers)
         sites = [module.sites[layer] for layer in layers]
         at = list(map(glob.escape, sites)) if layers else INPUTS  # the names of modules are no patterns
         result = relevance(module, call, module.selected, rules=self.rules, at=at)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from captum._utils.common import _select_targets
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ..engine.context import current
 from ..engine.hooks import hooked
 from ..engine.inputs import Inputs
+from ..engine.module_tree import Modules, refuse_opaque_modules
 from ..errors import Error
 
 FORWARD = "forward_func"
@@ -48,13 +48,24 @@ class Call(Inputs):
 
 
 class ForwardFunction(nn.Module):
-    """A function that calls models, as a module whose submodules are these models."""
+    """A function that calls models, as a module whose submodules are these models.
 
-    def __init__(self, function: Callable[..., Any], layers: Sequence[nn.Module] = ()) -> None:
+    Parameters
+    ----------
+    function
+        A module, or a function that calls modules.
+    call
+        The arguments: a function is run with them once, to find the modules that it calls.
+    layers
+        The layers whose relevance is requested.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: Call, layers: Sequence[nn.Module] = ()) -> None:
         super().__init__()
         self.run = function.__call__ if isinstance(function, nn.Module) else function
-        self._modules.update(modules_in(function))  # names of variables may be those of attributes of a module
-        self._models = [module for root in self.children() for module in (root, *root.children())]
+        found = {FORWARD: function} if isinstance(function, nn.Module) else modules_called(function, call)
+        self._modules.update(found)
+        self._models = list(self.children())
         known = set(self.modules())
         self._modules.update({f"layer{i}": layer for i, layer in enumerate(layers) if layer not in known})
         self.sites = {layer: name for name, layer in self.named_modules() if layer in layers}
@@ -84,66 +95,43 @@ class ForwardFunction(nn.Module):
         for layer, name in self.sites.items():
             if (many := calls.count(layer)) != 1:
                 raise Error(f"layer={name!r} is called {many} times by forward_func: give a layer that is called once.")
-        self.number = _selected(value, target, len(given[0]))
+        self.number = selected(value, target, len(given[0]))
         context = current()
         is_model = not outputs or (context is not None and context.coverage.has_own(self))
         return value if is_model else outputs
 
 
-def modules_in(function: Callable[..., Any], seen: set[Any] | None = None) -> dict[str, nn.Module]:
-    """Return the modules that a function refers to, by name: itself, its object's, those in its variables.
+def modules_called(function: Callable[..., Any], call: Call) -> dict[str, nn.Module]:
+    """Run a function, and return the modules that it calls, by their class, without those inside another of them."""
+    call.samples()  # an error for inputs that make no sense
+    called: dict[nn.Module, None] = {}
+    running: list[nn.Module] = []
+    thread = threading.get_ident()
 
-    Parameters
-    ----------
-    function
-        The function. Functions of the same file that it calls are followed.
-    seen
-        The functions that were followed already.
-    """
-    if isinstance(function, nn.Module):
-        return {FORWARD: function}
-    seen = set() if seen is None else seen
-    if isinstance(function, functools.partial):
-        bound = {**{f"args{i}": x for i, x in enumerate(function.args)}, **function.keywords}
-        return {**modules_in(function.func, seen), **_modules_among(bound)}
-    owner = getattr(function, "__self__", None)
-    if isinstance(owner, nn.Module):
-        return {FORWARD: owner}
-    if not inspect.isfunction(function):
-        return _modules_among(getattr(function if owner is None else owner, "__dict__", {}))
-    seen.add(function)
-    variables = _variables(function)
-    found = _modules_among(variables)
-    for called in variables.values():
-        if inspect.isfunction(called) and called.__module__ == function.__module__ and called not in seen:
-            found = {**modules_in(called, seen), **found}
-    return found
+    def enter(module: nn.Module, given: Any) -> None:
+        if threading.get_ident() == thread:
+            if not running:
+                refuse_opaque_modules(Modules.of(module))
+                called[module] = None
+            running.append(module)
 
+    def leave(module: nn.Module, given: Any, output: Any) -> None:
+        if threading.get_ident() == thread and running:
+            running.pop()
 
-def _variables(function: FunctionType) -> dict[str, Any]:
-    """Return the values of the outer variables that a function and the functions inside it use, by name."""
-    names: list[str] = []
-    codes = [function.__code__]
-    for code in codes:  # which grows: comprehensions and inner functions have code of their own
-        names += code.co_names
-        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    found = {name: function.__globals__[name] for name in names if name in function.__globals__}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # a variable that has no value yet
-            found[name] = cell.cell_contents
-    return found
-
-
-def _modules_among(variables: Mapping[str, Any]) -> dict[str, nn.Module]:
-    """Return the modules among variables, and in those that are lists, tuples or dictionaries of modules."""
-    found = {}
-    for name, value in variables.items():
-        if isinstance(value, nn.Module):
-            found[name.replace(".", "_")] = value
-        elif isinstance(value, (list, tuple, dict)):
-            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-                if isinstance(each, nn.Module):
-                    found[f"{name}_{key}".replace(".", "_")] = each
+    with contextlib.ExitStack() as hooks, torch.inference_mode(False), torch.no_grad():
+        for handle in (
+            register_module_forward_pre_hook(enter),
+            register_module_forward_hook(leave, always_call=True),
+        ):
+            hooks.callback(handle.remove)
+        function(*call.args[:-1])  # the last argument is the target
+    inside = {part for module in called for part in module.modules() if part is not module}
+    found: dict[str, nn.Module] = {}
+    for module in called:
+        if module not in inside:
+            kind = type(module).__name__
+            found[f"{kind}{len(found)}" if kind in found else kind] = module
     return found
 
 
@@ -159,7 +147,7 @@ def _rows(target: Any, samples: int) -> Any:
         raise Error(f"target={target!r} is not a list of class indices, or of index tuples of one length.") from error
 
 
-def _selected(value: Any, target: Any, samples: int) -> Tensor:
+def selected(value: Any, target: Any, samples: int) -> Tensor:
     """Return the entry of each sample's output that captum selects for a target."""
     if not isinstance(value, Tensor):
         raise Error(

@@ -47,6 +47,7 @@ class _Conservative:
         self, attribute_fn_main_args: dict[str, Any], attribution_args: dict[str, Any] | None = None
     ) -> Any:
         """Return the relevance of each token for one generated token, and the deltas if they were requested."""
+        self._check_padding(len(attribute_fn_main_args["inputs"][0]))
         try:
             step = super().attribute_step(attribute_fn_main_args, attribution_args or {})  # type: ignore[misc]
         except Error as error:
@@ -60,6 +61,16 @@ class _Conservative:
             target_attributions=_by_token(step.target_attributions),
             step_scores=step.step_scores,
         )
+
+    def _check_padding(self, samples: int) -> None:
+        """Raise an `Error` if inseq would return the scores of the padding as those of the tokens."""
+        model = self.attribution_model
+        if samples > 1 and model.is_encoder_decoder and model.tokenizer.padding_side == "left":
+            raise Error(
+                "tokenizer.padding_side is 'left', and inseq reads the source texts of an encoder-decoder as padded on "
+                "the right. Set model.tokenizer.padding_side = 'right': inseq.load_model sets it to 'left' for "
+                "decoder-only models, also if they share the tokenizer."
+            )
 
 
 _ADVICE = {
