@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from captum.attr import InputXGradient, IntegratedGradients
 from torch import Tensor, nn
+
+pytest.importorskip("captum", reason="captum is not installed")
+
+from captum.attr import InputXGradient, IntegratedGradients
 
 import conserva
 from conserva.attribution.registry import find

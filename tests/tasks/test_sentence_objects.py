@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("sentence_transformers", reason="sentence_transformers is not installed")
+
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore

@@ -18,6 +18,9 @@ from conserva.cli import main
 from conserva.datasets.drawn import drawn_digit
 from conserva.engine.rules import DEFAULT
 from saved_models import SAVED
+
+pytest.importorskip("sentence_transformers", reason="sentence_transformers is not installed")
+
 from sentence_models import cross_encoder, sentence_encoder
 
 ROOT = Path(__file__).parents[2]
