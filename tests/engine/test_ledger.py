@@ -31,10 +31,11 @@ class Skeleton(nn.Module):
         self.register_buffer("wave", torch.randn(9, width))
         self.body = body
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, weights: Tensor | None = None) -> Tensor:
         x = self.words(ids)
         x = x + F.scaled_dot_product_attention(x, x, x)
-        return self.body(self, x).sum((1, 2))[:, None]
+        out = self.body(self, x).sum((1, 2))[:, None]
+        return out if weights is None else out * weights[:, None]
 
 
 def explained(body, samples: int = 3, length: int = 4) -> Relevance:
@@ -234,10 +235,10 @@ def test_samples_are_told_apart_wherever_they_lie(layout: str, samples: int, len
     model = Skeleton(weighted).double().eval()
     with torch.no_grad():
         model.linear.weight.mul_(0.1)
-    # A bias weighted by what the sample says: its share differs from sample to sample.
-    target = lambda output: output[:, 0] * torch.tensor([1.0, -2.0, 3.0, 0.5, 7.0, -1.0])[: len(output)]  # noqa: E731
+    # A bias that is weighted: its share differs from sample to sample.
+    weights = torch.tensor([1.0, -2.0, 3.0, 0.5, 7.0, -1.0]).double()[:samples]
     ids = torch.randint(0, 50, (samples, length))
-    together = conserva.relevance(model, ids, target, rules="exact").ledger
+    together = conserva.relevance(model, {"ids": ids, "weights": weights}, 0, rules="exact").ledger
     assert together.gap.abs().max() < 1e-10
     assert together.biases.abs().min() > 1e-3
 

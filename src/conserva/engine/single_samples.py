@@ -23,8 +23,8 @@ HALF = (0.05, 0.01)
 def check_outputs(model: nn.Module, call: Inputs, targets: Sequence[Any], singles: Sequence[Tensor]) -> None:
     """Raise an `Error` unless samples that were explained one at a time have the outputs that they have in the batch.
 
-    They have others if the model reads a list, or a variable of a function, that has an entry for each sample: only
-    tensors with the batch dimension are split.
+    They have others if the model, or a function that is given as target, reads a list or a variable that has an entry
+    for each sample: only tensors with the batch dimension are split.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def check_outputs(model: nn.Module, call: Inputs, targets: Sequence[Any], single
             i = int(difference.argmax())
             raise Error(
                 f"Sample {i} has the output {float(expected[i]):.6g} in the batch and {float(found[i]):.6g} by itself. "
-                "The samples of this batch can only be explained one at a time, and the model reads values that are "
-                "not split by sample, such as a list of lengths: pass these as a tensor with the batch dimension, or "
-                "explain each sample in a call of its own."
+                "The samples of this batch can only be explained one at a time, and the model or the target reads "
+                "values that are not split by sample, such as a list of lengths: pass these to the model as a tensor "
+                "with the batch dimension, or explain each sample in a call of its own."
             )
