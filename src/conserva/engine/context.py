@@ -28,6 +28,7 @@ from .rules import DEFAULT, Rule, RuleSet, rule_set
 from .token_ids import Ids
 
 if TYPE_CHECKING:
+    from .autograd_graph import Edge, Provenance
     from .constants import Constants
     from .memory import Keeper
     from .operations.tensors import Reader
@@ -54,6 +55,8 @@ class Propagation(TorchFunctionMode):
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
+        self.scales: dict[Edge | None, Provenance] = {}
+        """Roots and reciprocals of reductions -> how they were computed: a norm multiplies by one, or divides by it."""
         self.written_softmaxes: list[Any] = []
         """Nodes of differentiated softmaxes that are written in several calls."""
         self.has_detached = False
@@ -105,8 +108,10 @@ class Propagation(TorchFunctionMode):
             _innermost.context = outer
             if outer is not None:
                 outer._shadowed = False
-        if self._removes_attributes and not self._outer:
-            self.attributes.remove_all()
+        if not self._outer:
+            self.scales.clear()  # its keys would keep the graph alive
+            if self._removes_attributes:
+                self.attributes.remove_all()
         if still_open and exception[0] is None:
             raise out_of_order()
         if skipped := skipped_block(exception[0]):
@@ -125,7 +130,11 @@ class Propagation(TorchFunctionMode):
     ) -> Any:
         if pending:
             handle()
-        out = self._read(func, types, args, kwargs)
+        reader = self._readers.get(func) or self._find_reader(func)
+        # Most calls read an attribute of a tensor, such as its shape.
+        if reader is pass_through and not self.has_detached and self.calls is None and self.frozen_factors is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        out = self._read(reader, func, types, args, kwargs)
         if self.has_detached:
             propagate_mark(self, func, args, kwargs, out)
         if self.calls is not None:
@@ -135,9 +144,8 @@ class Propagation(TorchFunctionMode):
         return out
 
     def _read(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, reader: Reader, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
-        reader = self._readers.get(func) or self._find_reader(func)
         if kwargs and kwargs.get("generator") is not None:
             self.generators.add(kwargs["generator"])
         # Under no_grad nothing is propagated, and parameters must stay parameters, as in `module.to(device)`.

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import FrameType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
 from ..errors import NotApplicable
+
+if TYPE_CHECKING:
+    from .module_tree import Modules
 
 MODULE_CALL = nn.Module._call_impl.__code__
 
@@ -76,10 +80,20 @@ class CoverageEntry:
 
 
 class CoverageEntries(Sequence[CoverageEntry]):
-    """The entries of a coverage, in the order of the calls. They are created lazily: they are many, and seldom read."""
+    """The entries of a coverage, in the order of their first call. They are counted lazily: they are seldom read.
 
-    def __init__(self, rows: Sequence[tuple[str, str, str, str, int, str]]) -> None:
-        self._rows = rows
+    Parameters
+    ----------
+    calls
+        For each call the name of the module, the kind, the function, the rule and the path.
+    """
+
+    def __init__(self, calls: Sequence[tuple[str, str, str, str, str]]) -> None:
+        self._calls = calls
+
+    @cached_property
+    def _rows(self) -> list[tuple[str, str, str, str, int, str]]:
+        return [(*call[:4], times, call[4]) for call, times in Counter(self._calls).items()]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -123,7 +137,7 @@ class Coverage:
         """Return whether a module made a call itself, outside its submodules, that followed a rule."""
         return any(caller is module and rule != CONSTANT for caller, _, _, rule, _ in self._calls)
 
-    def entries(self, modules: Mapping[str, nn.Module]) -> CoverageEntries:
+    def entries(self, modules: Modules) -> CoverageEntries:
         """Return the recorded calls, grouped and counted, in the order of their first call.
 
         Parameters
@@ -131,10 +145,10 @@ class Coverage:
         modules
             The model's modules by name.
         """
-        names: dict[nn.Module | None, str] = {None: "", **{module: name for name, module in modules.items()}}
+        names = modules.names
         return CoverageEntries(
             [
-                (names[module] if module in names else type(module).__name__, kind, function, rule, times, path)
-                for (module, kind, function, rule, path), times in Counter(self._calls).items()
+                (names[module] if module in names else type(module).__name__, kind, function, rule, path)
+                for module, kind, function, rule, path in self._calls
             ]
         )

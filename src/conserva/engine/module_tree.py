@@ -18,7 +18,7 @@ class Modules(dict[str, nn.Module]):
     @classmethod
     def of(cls, model: nn.Module) -> Modules:
         """Return the modules of a model. It takes a fraction of the time of `dict(model.named_modules())`."""
-        names: dict[nn.Module, str] = {}
+        names: dict[nn.Module | None, str] = {}
 
         def add(module: nn.Module, name: str) -> None:
             names[module] = name
@@ -29,12 +29,15 @@ class Modules(dict[str, nn.Module]):
                         add(child, prefix + child_name)
 
         add(model, "")
-        return cls({name: module for module, name in names.items()})
+        modules = cls({name: module for module, name in names.items()})
+        names[None] = ""
+        modules.names = names
+        return modules
 
     @cached_property
     def names(self) -> dict[nn.Module | None, str]:
         """Module -> name; None -> "", for calls outside of all modules."""
-        return {None: "", **{module: name for name, module in self.items()}}
+        return {**{module: name for name, module in self.items()}, None: ""}
 
     @cached_property
     def types(self) -> set[type[nn.Module]]:
@@ -47,26 +50,26 @@ class Modules(dict[str, nn.Module]):
         return [module for module in self.values() if type(module) in matching] if matching else []
 
     @cached_property
-    def owners(self) -> dict[int, tuple[str, str]]:
-        """The id of each parameter -> the name of the module that owns it, and the parameter's name in that module."""
-        return {
-            id(parameter): (name, own)
-            for name, module in reversed(self.items())  # for tied parameters the first owner wins
+    def _parameters(self) -> list[tuple[str, str, nn.Parameter]]:
+        """The name of a module, and the name of a parameter in it, for all parameters."""
+        return [
+            (name, own, parameter)
+            for name, module in self.items()
             if module._parameters
             for own, parameter in module._parameters.items()
             if parameter is not None
-        }
+        ]
+
+    @cached_property
+    def owners(self) -> dict[int, tuple[str, str]]:
+        """The id of each parameter -> the name of the module that owns it, and the parameter's name in that module."""
+        # For tied parameters the first owner wins.
+        return {id(parameter): (name, own) for name, own, parameter in reversed(self._parameters)}
 
     @cached_property
     def dtypes(self) -> set[torch.dtype]:
         """The dtypes of the parameters."""
-        return {
-            parameter.dtype
-            for module in self.values()
-            if module._parameters
-            for parameter in module._parameters.values()
-            if parameter is not None
-        }
+        return {parameter.dtype for _, _, parameter in self._parameters}
 
 
 def refuse_opaque_modules(modules: Modules) -> None:

@@ -48,8 +48,10 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return computed_on_copy(context, x, lambda copy: activation(context, function, copy, *args, **kwargs))
     if not live(x) or (args and any(map(live, args))):
         return function(x, *args, **kwargs)
-    if context.rules.activation.follows and _is_scale(function, x, args):
-        return function(x, *args, **kwargs)  # its rule is chosen where a tensor is multiplied or divided by it
+    if context.rules.activation.follows and (scale := _scale(function, x, args)):
+        out = function(x, *args, **kwargs)  # its rule is chosen where a tensor is multiplied or divided by it
+        context.scales[edge_of(out)] = scale
+        return out
     args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
     rule = context.rule_for("activation", function)
     large = context.keeper is not None and context.keeper.is_large(x)
@@ -79,16 +81,24 @@ def _is_number(x: Any) -> bool:
     return type(x) is Tensor and x.dim() == 0 and x.is_cpu and not x.requires_grad
 
 
-_ROOTS = ("sqrt", "rsqrt", "reciprocal", "__rdiv__")
+_ROOTS = {"sqrt": "Sqrt", "rsqrt": "Rsqrt", "reciprocal": "Reciprocal", "__rdiv__": "Reciprocal"}
+"""Call -> the name of its node in the graph."""
 _POWERS = ("pow", "float_power")
 
 
-def _is_scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> bool:
-    """Return whether a root or a reciprocal is applied to a reduction: it is the scale of a norm, not an activation."""
+def _scale(function: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> Provenance | None:
+    """Return how the result is computed if a root or a reciprocal is applied to a reduction, else None.
+
+    It is then the scale of a norm, not an activation.
+    """
     name = function.__name__
     exponent = args[0] if args and name in _POWERS else 1
     is_root = name in _ROOTS or (not isinstance(exponent, Tensor) and exponent < 1)
-    return is_root and not is_nonlinear(x) and Provenance(edge_of(x), "Pow").scaling == "Pow"
+    if not is_root or is_nonlinear(x):
+        return None
+    node = _ROOTS.get(name, "Pow")
+    made = Provenance(edge_of(x), node)
+    return made if made.scaling == node else None
 
 
 def _may_be_softmax(context: Propagation, function: Callable[..., Any]) -> bool:

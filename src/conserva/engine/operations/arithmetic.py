@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     from .tensors import Reader
 
 
-def _continues(context: Propagation, a: Any, b: Any) -> bool:
-    """Return whether a call of `a` and `b` is an elementwise function of a single tensor."""
-    if not context.rules.activation.follows:
-        return False
-    if live(a) and live(b):
-        return share_source(a, b)
-    return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
-
-
 def _as_numbers(
     context: Propagation, function: Callable[..., Any], a: Any, b: Any, plain: Callable[..., Any]
 ) -> tuple[Callable[..., Any], Any, Any]:
@@ -54,29 +45,55 @@ def _is_number(x: Any) -> bool:
     return type(x) is Tensor and x.dim() == 0 and x.is_cpu and x.is_floating_point() and not x.requires_grad
 
 
+def _is_elementwise(a: Any, b: Any) -> bool:
+    """Return whether a quotient of `a` and `b` is an elementwise function of a single tensor."""
+    if live(a) and live(b):
+        return share_source(a, b)
+    return (live(a) and not isinstance(b, Tensor)) or (live(b) and not isinstance(a, Tensor))
+
+
 def _sum(sign_a: int, sign_b: int) -> Reader:
     """Return the reader of `sign_a * input + sign_b * other`."""
     plain = operator.add if sign_a == sign_b else operator.sub if sign_b < 0 else torch.rsub
 
     def read(context: Propagation, function: Callable[..., Any], input: Any, other: Any, *, alpha: float = 1) -> Any:
-        function, a, b = _as_numbers(context, function, input, other, plain)
+        a, b, follows = input, other, context.rules.activation.follows
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
-        if (is_nonlinear(a) or is_nonlinear(b)) and _continues(context, a, b):
+        if live(a) == live(b):
+            if not follows or not live(a) or not share_source(a, b):
+                return function(a, b, **how)
+            return _step(context, function, a, b, how)
+        function, a, b = _as_numbers(context, function, a, b, plain)
+        is_number = follows and not isinstance(b if live(a) else a, Tensor)
+        if is_number and (is_nonlinear(a) or is_nonlinear(b)):
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)
-        if (context.constants is not None or context.has_detached) and live(a) != live(b):
+        if context.constants is not None or context.has_detached:
             constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
             # A plain number is part of an activation, whose f(0) is recorded if activations follow the rule `ratio`.
-            if isinstance(constant, Tensor) or context.rules.activation.follows:
+            if follows or isinstance(constant, Tensor):
                 context.record_constant(out, constant, factor=factor)
-        if live(out) and _continues(context, a, b):
-            # It may be the first step of a function such as x * relu6(x + 3) / 6.
-            trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
-            step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
-            set_trail(context, out, step)
-        return out
+        return _with_step(context, function, out, a, b, how) if is_number else out
 
     return read
+
+
+def _step(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tensor, how: dict[str, Any]) -> Any:
+    """Add two elementwise functions of the same tensor, which is an elementwise function of it."""
+    if is_nonlinear(a) or is_nonlinear(b):
+        return follow(context, function, a, b, **how)
+    return _with_step(context, function, function(a, b, **how), a, b, how)
+
+
+def _with_step(
+    context: Propagation, function: Callable[..., Any], out: Any, a: Any, b: Any, how: dict[str, Any]
+) -> Any:
+    """Return a sum with its trail: it may be the first step of a function such as x * relu6(x + 3) / 6."""
+    if live(out):
+        trails = tuple([(known_trail(x) or IDENTITY) if live(x) else x for x in (a, b)])
+        step = Trail(source_of(a if live(a) else b), context.functions.number(function, trails, how), linear=True)
+        set_trail(context, out, step)
+    return out
 
 
 def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
@@ -93,10 +110,14 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
 def multiply(context: Propagation, function: Callable[..., Any], input: Any, other: Any) -> Any:
     """Read `a * b`."""
-    function, a, b = _as_numbers(context, function, input, other, operator.mul)
-    if not (live(a) and live(b)):
-        return follow(context, function, a, b, linear=True) if _continues(context, a, b) else function(a, b)
-    if context.rules.activation.follows and share_source(a, b):
+    a, b, follows = input, other, context.rules.activation.follows
+    if live(a) != live(b):
+        function, a, b = _as_numbers(context, function, a, b, operator.mul)
+        is_number = follows and not isinstance(b if live(a) else a, Tensor)
+        return follow(context, function, a, b, linear=True) if is_number else function(a, b)
+    if not live(a):
+        return function(a, b)
+    if follows and share_source(a, b):
         return squared(context, a) if a is b and known_trail(a) is None else follow(context, function, a, b)
     normed = patterns.read_product(context, function, a, b)
     if normed is not None:
@@ -124,7 +145,7 @@ def shared(context: Propagation, function: Callable[..., Any], *factors: Any) ->
 def divide(context: Propagation, function: Callable[..., Any], input: Any, other: Any, **kwargs: Any) -> Any:
     """Read `a / b`. Unless products are differentiated, the divisor is a constant, like the scale of a norm."""
     function, a, b = _as_numbers(context, function, input, other, operator.truediv)
-    if not kwargs and _continues(context, a, b):
+    if not kwargs and context.rules.activation.follows and _is_elementwise(a, b):
         return follow(context, function, a, b, linear=not live(b))
     if live(b):
         normed = patterns.read_quotient(context, function, a, b, **kwargs)

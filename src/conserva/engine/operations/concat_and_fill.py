@@ -23,7 +23,7 @@ def concatenate(
     """Read `cat` and `stack`: tensors that are not live, such as class tokens, are constants of the result."""
     tensors = [context.constant(tensor) if type(tensor) is Parameter else tensor for tensor in tensors]
     out = function(tensors, *args, **kwargs)
-    if context.constants is not None and live(out):
+    if context.constants is not None and live(out) and not all(map(live, tensors)):
         for i, tensor in enumerate(tensors):
             if not live(tensor) and tensor.numel():
                 others_zero = [x if i == j else torch.zeros_like(x) for j, x in enumerate(tensors)]

@@ -236,10 +236,10 @@ def share_source(a: Tensor, b: Tensor) -> bool:
         return True
     return (
         a.shape == b.shape
-        and a.dtype == b.dtype
         and a.layout == b.layout == torch.strided
-        and a._version == b._version
         and a.data_ptr() == b.data_ptr()
+        and a.dtype == b.dtype
+        and a._version == b._version
         and a.stride() == b.stride()
         and a.device == b.device
         and a.is_conj() == b.is_conj()

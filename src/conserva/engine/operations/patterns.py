@@ -96,7 +96,8 @@ def read_product(context: Propagation, function: Callable[..., Any], a: Tensor, 
     for numerator, factor in ((a, b), (b, a)):
         if not _may_scale(factor, numerator):
             continue
-        kind, scaling = kind_of_factor(edge_of(numerator), Provenance(edge_of(factor)))
+        edge = edge_of(factor)
+        kind, scaling = kind_of_factor(edge_of(numerator), context.scales.get(edge) or Provenance(edge))
         if kind:
             swapped = numerator is not a
             return _read(context, function, kind, scaling, numerator, factor, swapped=swapped)

@@ -32,8 +32,10 @@ def pick_rows(context: Propagation, function: Callable[..., Any], input: Any, *a
     """Read indexing: rows selected by an index tensor are in an order that shapes do not show."""
     x = input
     out = function(x, *args, **kwargs)
-    follow_trail_through_view(context, function, x, out, *args, **kwargs)
     constants = context.constants
+    is_named = isinstance(out, Tensor) and not out.requires_grad
+    if is_named or getattr(x, "conserva_trail", None) is not None:  # false for most calls
+        follow_trail_through_view(context, function, x, out, *args, **kwargs)
     if constants is None or not live(x) or not isinstance(out, Tensor) or not out.dim():
         return out
     index = args[0] if args and isinstance(args[0], tuple) else args
