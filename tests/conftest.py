@@ -4,6 +4,7 @@ import os
 import shutil
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the processes that tests start
 if shutil.which("nvidia-smi") is None:  # kernels run in Triton's interpreter, which must be known before Triton is
     os.environ.setdefault("TRITON_INTERPRET", "1")
 # Some virtual machines announce AMX and do not run it: bfloat16 products would end the process.

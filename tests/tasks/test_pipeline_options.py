@@ -95,7 +95,7 @@ def test_a_hypothesis_is_needed() -> None:
     for given in (TEXT, [TEXT, TEXT]):
         with pytest.raises(conserva.Error, match=r"is one text, but .* compares two: give"):
             conserva.explain(task, given)
-    assert conserva.explain(task, (TEXT, "This example is fun.")).sections[1][0] == "second"
+    assert conserva.explain(task, (TEXT, "This example is fun.")).sections[1][0] == "second text"
 
 
 def test_the_language_of_a_transcription_must_be_chosen() -> None:

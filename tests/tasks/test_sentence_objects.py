@@ -55,7 +55,7 @@ def test_a_cross_encoder_is_explained_before_its_activation(tmp_path: Path, labe
     index = int(one.target.removeprefix("LABEL_"))
     assert one.output == pytest.approx(float(logits[index]), **EXACT)
     assert index == logits.argmax()
-    assert one.sections[0][0] == "first"
+    assert one.sections[0][0] == "first text"
     probabilities = model.predict(PAIR) if labels == 1 else model.predict(PAIR, apply_softmax=True)
     assert one.probability == pytest.approx(float(np.atleast_1d(probabilities)[index]), **EXACT)
 

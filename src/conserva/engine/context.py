@@ -55,8 +55,11 @@ class Propagation(TorchFunctionMode):
         self.sources = sources
         self.coverage = Coverage()
         self.functions = Functions()
-        self.scales: dict[Edge | None, Provenance] = {}
-        """Roots and reciprocals of reductions -> how they were computed: a norm multiplies by one, or divides by it."""
+        self.last_scale: tuple[Edge | None, Provenance] | None = None
+        """The last root or reciprocal of a reduction, until a product or a quotient reads it, and how it was computed.
+
+        A norm multiplies by it in the next call. Only one is held: each keeps its part of the graph alive.
+        """
         self.written_softmaxes: list[Any] = []
         """Nodes of differentiated softmaxes that are written in several calls."""
         self.has_detached = False
@@ -108,10 +111,9 @@ class Propagation(TorchFunctionMode):
             _innermost.context = outer
             if outer is not None:
                 outer._shadowed = False
-        if not self._outer:
-            self.scales.clear()  # its keys would keep the graph alive
-            if self._removes_attributes:
-                self.attributes.remove_all()
+        self.last_scale = None
+        if self._removes_attributes and not self._outer:
+            self.attributes.remove_all()
         if still_open and exception[0] is None:
             raise out_of_order()
         if skipped := skipped_block(exception[0]):

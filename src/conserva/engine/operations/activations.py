@@ -50,7 +50,7 @@ def activation(context: Propagation, function: Callable[..., Any], input: Any, *
         return function(x, *args, **kwargs)
     if context.rules.activation.follows and (scale := _scale(function, x, args)):
         out = function(x, *args, **kwargs)  # its rule is chosen where a tensor is multiplied or divided by it
-        context.scales[edge_of(out)] = scale
+        context.last_scale = edge_of(out), scale
         return out
     args = tuple([arg.item() if _is_number(arg) else arg for arg in args])
     rule = context.rule_for("activation", function)

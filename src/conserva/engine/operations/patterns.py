@@ -85,6 +85,7 @@ def is_watched(rules: RuleSet) -> bool:
 def read_quotient(context: Propagation, function: Callable[..., Any], a: Any, b: Tensor, **kwargs: Any) -> Any:
     """Return `a / b` of a live divisor under the rule for softmaxes or norms; None if it is neither."""
     above = edge_of(a) if live(a) else None
+    context.last_scale = None
     kind, scaling = kind_of_quotient(above, edge_of(b))
     return _read(context, function, kind, scaling, a, b, **kwargs)
 
@@ -96,8 +97,10 @@ def read_product(context: Propagation, function: Callable[..., Any], a: Tensor, 
     for numerator, factor in ((a, b), (b, a)):
         if not _may_scale(factor, numerator):
             continue
-        edge = edge_of(factor)
-        kind, scaling = kind_of_factor(edge_of(numerator), context.scales.get(edge) or Provenance(edge))
+        edge, known = edge_of(factor), context.last_scale
+        made = Provenance(edge) if known is None or known[0] != edge else known[1]
+        context.last_scale = None
+        kind, scaling = kind_of_factor(edge_of(numerator), made)
         if kind:
             swapped = numerator is not a
             return _read(context, function, kind, scaling, numerator, factor, swapped=swapped)
