@@ -18,7 +18,7 @@ class Modules(dict[str, nn.Module]):
     @classmethod
     def of(cls, model: nn.Module) -> Modules:
         """Return the modules of a model. It takes a fraction of the time of `dict(model.named_modules())`."""
-        names: dict[nn.Module | None, str] = {}
+        names: dict[nn.Module, str] = {}
 
         def add(module: nn.Module, name: str) -> None:
             names[module] = name
@@ -30,8 +30,7 @@ class Modules(dict[str, nn.Module]):
 
         add(model, "")
         modules = cls({name: module for module, name in names.items()})
-        names[None] = ""
-        modules.names = names
+        modules.names = {**names, None: ""}
         return modules
 
     @cached_property

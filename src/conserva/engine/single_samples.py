@@ -14,7 +14,7 @@ from .targets import labels_of, read_target
 from .untouched import untouched
 
 ROUNDING = (1e-4, 1e-6)
-"""How much outputs may differ, relative to the largest and absolutely. Models in float64 compute parts in float32 too."""
+"""How much outputs may differ, relative to the largest and absolutely: models in float64 compute parts in float32."""
 
 HALF = (0.05, 0.01)
 """The same for models that have parameters of a half type, or outputs of one."""
