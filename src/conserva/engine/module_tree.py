@@ -18,7 +18,7 @@ class Modules(dict[str, nn.Module]):
     @classmethod
     def of(cls, model: nn.Module) -> Modules:
         """Return the modules of a model. It takes a fraction of the time of `dict(model.named_modules())`."""
-        names: dict[nn.Module, str] = {}
+        names: dict[nn.Module | None, str] = {None: ""}
 
         def add(module: nn.Module, name: str) -> None:
             names[module] = name
@@ -29,8 +29,8 @@ class Modules(dict[str, nn.Module]):
                         add(child, prefix + child_name)
 
         add(model, "")
-        modules = cls({name: module for module, name in names.items()})
-        modules.names = {**names, None: ""}
+        modules = cls({name: module for module, name in names.items() if module is not None})
+        modules.names = names
         return modules
 
     @cached_property
