@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from conserva.views.markdown import listed, stacked, table
+from performance_cells import GI, OUT_OF_MEMORY, Found, absent, cost, duration, made_with, number, reasons, span
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "performance.md"
-OURS, EXACT, GI = "conserva ah+ln", "conserva exact", "GI"
-OUT_OF_MEMORY, LEFT_TO_TORCH = "out of memory", "left to torch"
-
-Found = Mapping[str, Any]
+OURS, EXACT, LXT = "conserva ah+ln", "conserva exact", "LXT AttnLRP"
+LEFT_TO_TORCH = "left to torch"
 
 
 def main() -> None:
@@ -44,59 +42,13 @@ def _read(path: Path) -> Found | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def number(value: float) -> str:
-    """Return a number with three digits, or all of its whole ones."""
-    size = abs(value)
-    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
-
-
-def _time(milliseconds: float) -> str:
-    return f"{number(milliseconds / 1000)} s" if milliseconds >= 10_000 else f"{number(milliseconds)} ms"
-
-
-def _span(values: Sequence[float], unit: str = "") -> str:
-    """Return the least and the most of some numbers."""
-    low, high = (f"{number(one)}{unit}" for one in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
-
-
-def _made_with(machine: Found) -> str:
-    versions = [f"{name} {machine[name]}" for name in ("torch", "transformers", "triton", "cuda") if name in machine]
-    return f"Measured on {machine['device']}, with {listed(versions)}."
-
-
-def _absent(one: Found | None) -> str:
-    """Return what stands in a cell where there is no time."""
-    return "-" if one is None else OUT_OF_MEMORY if one["skipped"] == OUT_OF_MEMORY else "did not run"
-
-
-def _cell(one: Found | None, unit: Found | None) -> str:
-    """Return a contender's time, its ratio to another's and its memory."""
-    if one is None or "ms" not in one:
-        return _absent(one)
-    ratio = f"{number(one['ms'] / unit['ms'])} x GI" if unit is not None and "ms" in unit else ""
-    memory = "" if one.get("gib") is None else f"{number(one['gib'])} GiB"
-    return stacked(_time(one["ms"]), ratio, memory)
-
-
-def _reasons(found: Sequence[Mapping[str, Found]]) -> list[str]:
-    """Return who did not run, and why, once each; out of memory stands in the table."""
-    reasons = {
-        f"`{name}`: {one['skipped']}"
-        for contenders in found
-        for name, one in contenders.items()
-        if one.get("skipped", OUT_OF_MEMORY) != OUT_OF_MEMORY
-    }
-    return [f"Did not run: {'; '.join(sorted(reasons))}."] if reasons else []
-
-
 def long_context(found: Found) -> list[str]:
     """Show time and memory by length."""
     rows, model = found["rows"], found["model"]
-    columns = ["forward", GI, "detach only", "captum", "autolrp", OURS, f"{OURS}, recompute", EXACT]
-    columns += [f"{EXACT}, with the ledger", f"{OURS}, single calls", f"{EXACT}, single calls"]
+    columns = ["forward", GI, "detach only", "captum", "autolrp", LXT, OURS, f"{OURS}, recompute", EXACT]
+    columns += [f"{EXACT}, with the ledger"]
     cells = [
-        [f"{row['tokens']:,}", *(_cell(row["contenders"].get(name), row["contenders"].get(GI)) for name in columns)]
+        [f"{row['tokens']:,}", *(cost(row["contenders"].get(name), row["contenders"].get(GI)) for name in columns)]
         for row in rows
     ]
     heads, key_heads, size = model["heads"]
@@ -104,14 +56,13 @@ def long_context(found: Found) -> list[str]:
         "## By length",
         f"One token after a text, explained by a Llama of {model['weights'] / 1e9:.2f} billion random weights in "
         f"{model['dtype']}: {model['layers']} layers, {heads} heads of {size}, {key_heads} for keys and values; batch "
-        f"1. {_made_with(found['machine'])} `detach only` is the AH- and LN-rule as one writes them by hand, by "
-        "detaching; captum and autolrp are used as their documents show. `recompute` keeps as little as it can. "
-        "Every call of conserva reads other tokens, up to 8,192 of them in a loop inside `conserva.replaying(model)`: "
-        "there calls are replayed as a CUDA graph, bit for bit the same. `single calls` are those of "
-        "`conserva.relevance`, which records nothing.",
+        f"1. {made_with(found['machine'])} `detach only` is the AH- and LN-rule as one writes them by hand, by "
+        "detaching; captum and autolrp are used as their documents show, LXT with its own patches of Llama. "
+        "`recompute` keeps as little as it can. Every call of conserva reads other tokens, up to 8,192 of them in a "
+        "loop inside `conserva.replaying(model)`: there calls are replayed as a CUDA graph, bit for bit the same.",
         table(["tokens", *columns], cells),
         *_verdicts(rows),
-        *_reasons([row["contenders"] for row in rows]),
+        *reasons([row["contenders"] for row in rows]),
         *[f"{row['tokens']:,} tokens: {row['note']}." for row in rows if "note" in row],
     ]
     plans = {f"{row['tokens']:,}": row["plans"].get(OURS) for row in rows if row.get("plans", {}).get(OURS)}
@@ -132,7 +83,7 @@ def _by_value(plans: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 def _verdicts(rows: Sequence[Found]) -> list[str]:
     """Return what the lengths say of `ah+ln` against each other way, as sentences."""
     lines = []
-    for other in (GI, "detach only", "captum", "autolrp"):
+    for other in (GI, "detach only", "captum", "autolrp", LXT):
         times, memory, alone = [], [], []
         for row in rows:
             ours, theirs = row["contenders"].get(OURS, {}), row["contenders"].get(other, {})
@@ -147,20 +98,19 @@ def _verdicts(rows: Sequence[Found]) -> list[str]:
         said = []
         if times:
             less = sum(one < 1 for one in times)
-            said.append(f"`ah+ln` takes {_span(times)} times its time, less at {less} of {len(times)} lengths")
+            said.append(f"`ah+ln` takes {span(times)} times its time, less at {less} of {len(times)} lengths")
         if memory:
-            said.append(f"{_span(memory)} times its memory")
+            said.append(f"{span(memory)} times its memory")
         if alone:
             said.append(f"at {listed(alone)} tokens it runs out of memory and `ah+ln` does not")
         lines.append(f"- **{other}.** {'; '.join(said)}.")
-    for name in (EXACT, f"{OURS}, single calls", f"{EXACT}, single calls"):
-        both = [row for row in rows if all("ms" in row["contenders"].get(one, {}) for one in (name, GI))]
-        if both:
-            times = [row["contenders"][name]["ms"] / row["contenders"][GI]["ms"] for row in both]
-            lines.append(
-                f"- **{name.removeprefix('conserva ')}.** {_span(times)} times the time of GI at "
-                f"{both[0]['tokens']:,} to {both[-1]['tokens']:,} tokens."
-            )
+    both = [row for row in rows if all("ms" in row["contenders"].get(one, {}) for one in (EXACT, GI))]
+    if both:
+        times = [row["contenders"][EXACT]["ms"] / row["contenders"][GI]["ms"] for row in both]
+        lines.append(
+            f"- **exact.** {span(times)} times the time of GI at {both[0]['tokens']:,} to {both[-1]['tokens']:,} "
+            "tokens."
+        )
     far = [row["distance from detach only"] for row in rows if "distance from detach only" in row]
     if far:
         lines.append(
@@ -168,6 +118,29 @@ def _verdicts(rows: Sequence[Found]) -> list[str]:
             "from those of `detach only`."
         )
     return ["\n".join(lines)] if lines else []
+
+
+def single_calls(found: Found) -> list[str]:
+    """Show what one call costs if nothing is recorded."""
+    names = [name for name in found["rows"][0]["contenders"] if name != GI]
+    cells = [
+        [
+            f"{row['model']}, {row['size']}",
+            duration(row["contenders"][GI]["ms"]),
+            *(
+                number(row["to GI"][name]) if name in row["to GI"] else absent(row["contenders"][name])
+                for name in names
+            ),
+        ]
+        for row in found["rows"]
+    ]
+    return [
+        "## A single call",
+        "One call of `conserva.relevance`, which records nothing, as multiples of the time of GI. Llama is the model "
+        f"of the first table, BERT-base runs in float32; sizes are texts x tokens. {made_with(found['machine'])} Short "
+        "texts cost what Python costs: the GPU waits for the next launch.",
+        table(["model, size", GI, *names], cells),
+    ]
 
 
 def million(found: Found) -> list[str]:
@@ -181,9 +154,10 @@ def million(found: Found) -> list[str]:
         plan = f" How it ran: {row['plan']}." if row["plan"] else ""
         finite = "every score is finite" if row["finite"] else "some scores are not finite"
         lines.append(
-            f"One explanation of {row['tokens']:,} tokens by `ah+ln` takes {_time(row['ms'])}{memory}; {finite}.{plan}"
+            f"One explanation of {row['tokens']:,} tokens by `ah+ln` takes {duration(row['ms'])}{memory}; "
+            f"{finite}.{plan}"
         )
-    return ["## The longest text", *lines, f"The same model. {_made_with(found['machine'])}"]
+    return ["## The longest text", *lines, f"The same model. {made_with(found['machine'])}"]
 
 
 def kernel(found: Found) -> list[str]:
@@ -193,7 +167,7 @@ def kernel(found: Found) -> list[str]:
     lines = [
         "## Attention's backward pass alone",
         "Causal, batch 1, every position's gradient at work, forward pass excluded. "
-        f"{_made_with(found['machine'])} Under the AH-rule only the values carry relevance: two matrix products, where "
+        f"{made_with(found['machine'])} Under the AH-rule only the values carry relevance: two matrix products, where "
         f"a full backward pass has five. TFLOP/s count those two for everyone; ratios are to {base}.",
     ]
     for shape in dict.fromkeys(row["shape"] for row in found["speed"]):
@@ -207,16 +181,16 @@ def kernel(found: Found) -> list[str]:
             and (others := {n: one for n, one in row["contenders"].items() if n != "value-only" and "ms" in one})
         ]
         if ratios:
-            lines.append(f"`value-only` takes {_span(ratios)} times what the fastest of the others takes.")
-    return [*lines, *_reasons([row["contenders"] for row in found["speed"]]), *_accuracy(found)]
+            lines.append(f"`value-only` takes {span(ratios)} times what the fastest of the others takes.")
+    return [*lines, *reasons([row["contenders"] for row in found["speed"]]), *_accuracy(found)]
 
 
 def _speed(contenders: Mapping[str, Found], name: str, base: str) -> str:
     one, unit = contenders.get(name), contenders.get(base, {})
     if one is None or "ms" not in one:
-        return _absent(one)
+        return absent(one)
     ratio = f"{number(one['ms'] / unit['ms'])} x" if "ms" in unit else ""
-    return stacked(_time(one["ms"]), ratio, f"{number(one['tflops'])} TFLOP/s")
+    return stacked(duration(one["ms"]), ratio, f"{number(one['tflops'])} TFLOP/s")
 
 
 def _accuracy(found: Found) -> list[str]:
@@ -243,7 +217,7 @@ def _accuracy(found: Found) -> list[str]:
             if any(row["dtype"] == dtype for row in both)
         ]
         beside = [row["value-only"] / row["torch"] for row in both if row["torch"]]
-        lines.append(f"The largest error is {listed(worst)}; errors are {_span(beside)} times torch's.")
+        lines.append(f"The largest error is {listed(worst)}; errors are {span(beside)} times torch's.")
     return lines
 
 
@@ -263,16 +237,16 @@ def profile(found: Found) -> list[str]:
         line = [group]
         for row in rows:
             took, least = row["groups_ms"][group], row["limit_ms"].get(group)
-            line += [_time(took), f"{took / row['span_ms']:.0%}", "-" if least is None else _time(least)]
+            line += [duration(took), f"{took / row['span_ms']:.0%}", "-" if least is None else duration(least)]
         cells.append(line)
     total = ["**all**"]
     for row in rows:
-        total += [_time(row["span_ms"]), "", _time(sum(row["limit_ms"].values()))]
+        total += [duration(row["span_ms"]), "", duration(sum(row["limit_ms"].values()))]
     far = [f"{number(row['span_ms'] / sum(row['limit_ms'].values()))} at {row['tokens']:,} tokens" for row in rows]
     return [
         "## Where the time goes",
         "A single call of `ah+ln`, with nothing recorded, of the model of the first table, kernel by kernel. "
-        f"{_made_with(found['machine'])} "
+        f"{made_with(found['machine'])} "
         f"`at least` is the time if matrix products ran at {number(ceilings['tflops'])} TFLOP/s and everything else "
         f"were fused, reading and writing once at {number(ceilings['terabytes a second'])} TB/s, in every layer at "
         "every token. `idle` is time in which nothing ran, waiting for the next launch.",
@@ -298,9 +272,9 @@ def throughput(found: Found) -> list[str]:
     return [
         "## Many short texts",
         f"{found['model']} with random weights, {found['batch']} texts of {found['tokens']} tokens at once: "
-        f"explanations a second, and as multiples of GI's. {_made_with(found['machine'])}",
+        f"explanations a second, and as multiples of GI's. {made_with(found['machine'])}",
         table(["", *kinds], cells),
-        *_reasons([found[kind]["contenders"] for kind in kinds]),
+        *reasons([found[kind]["contenders"] for kind in kinds]),
         "`conserva.explain` on many texts, against plain loops over the same padded batches: texts a second. It starts "
         "from texts and ends in Explanations; `GI, from texts` starts there too and ends in lists of numbers. "
         "Multiples are of it. From the fourth batch of a shape on, a call replays it as a CUDA graph, which goes with "
@@ -325,7 +299,7 @@ def recordings(found: Found) -> list[str]:
     return [
         "## Recordings in one call",
         "`conserva.explain` of many texts by BERT-base with random weights, which records anew in each call: texts a "
-        f"second, and as multiples of a loop of GI over batches that are ready. {_made_with(found['machine'])}",
+        f"second, and as multiples of a loop of GI over batches that are ready. {made_with(found['machine'])}",
         table(["", *titles], cells),
     ]
 
@@ -338,7 +312,7 @@ def _stream(found: Found) -> str:
 
 def _rate(one: Found | None, unit: Found) -> str:
     if one is None or "ms" not in one:
-        return _absent(one)
+        return absent(one)
     ratio = f"{number(unit['ms'] / one['ms'])} x" if "ms" in unit else ""
     return stacked(number(one["a second"]), ratio)
 
@@ -358,6 +332,7 @@ def overhead(large: Found, small: Found) -> list[str]:
 
 COMMANDS = {
     "longcontext": "python benchmarks/longcontext.py",
+    "single_calls": "python benchmarks/single_calls.py",
     "million": "python benchmarks/longcontext.py --million",
     "profile": "python benchmarks/longcontext.py --profile 512 65536",
     "attention": "python benchmarks/attention.py",
@@ -385,6 +360,7 @@ def _repeat(results: Path) -> list[str]:
 
 SECTIONS: tuple[tuple[Callable[..., list[str]], tuple[str, ...]], ...] = (
     (long_context, ("longcontext",)),
+    (single_calls, ("single_calls",)),
     (million, ("million",)),
     (profile, ("profile",)),
     (kernel, ("attention",)),

@@ -24,6 +24,7 @@ def _module(path: Path) -> ModuleType:
     return module
 
 
+_module(ROOT / "scripts" / "performance_cells.py")
 writer = _module(ROOT / "scripts" / "performance_page.py")
 timing = _module(ROOT / "benchmarks" / "timing.py")
 profiling = _module(ROOT / "benchmarks" / "profiling.py")
@@ -52,6 +53,17 @@ MEASURED: dict[str, Any] = {
         "rows": [
             {"tokens": tokens, "contenders": found, "plans": {"conserva ah+ln": f"plan of {tokens}"}}
             for tokens, found in BY_LENGTH.items()
+        ],
+    },
+    "single_calls": {
+        "machine": MACHINE,
+        "rows": [
+            {
+                "model": "a small model",
+                "size": "1 x 32",
+                "contenders": {"forward": {"ms": 5.0}, "GI": {"ms": 12.5}, "exact": {"skipped": "out of memory"}},
+                "to GI": {"forward": 0.4, "GI": 1.0},
+            }
         ],
     },
     "million": {
@@ -121,6 +133,7 @@ MEASURED: dict[str, Any] = {
 }
 HEADINGS = {
     "longcontext": "## By length",
+    "single_calls": "## A single call",
     "million": "## The longest text",
     "profile": "## Where the time goes",
     "attention": "## Attention's backward pass alone",
@@ -168,6 +181,7 @@ SAID = {
     "the size of the model": "1.23 billion random weights in bfloat16: 16 layers, 32 heads of 64, 8 for keys",
     "the machine": "Measured on a made-up GPU, with torch 9.9.9.",
     "the plans": "- 512 tokens: plan of 512\n- 65,536 tokens: plan of 65536",
+    "a single call": "| a small model, 1 x 32 | 12.5 ms | 0.40 | out of memory |",
     "the longest text": "tokens by `ah+ln` takes 500 s and 33.3 GiB above the weights; every score is finite.",
     "shares of the time": "| matrix products | 30.0 ms | 60% | 20.0 ms |",
     "what has no limit": "| idle | 20.0 ms | 40% | - |",
