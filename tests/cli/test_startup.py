@@ -190,3 +190,8 @@ def test_names_of_graph_datasets_agree() -> None:
     from conserva.datasets.graph_catalogue import GRAPH_DATASETS
 
     assert tuple(GRAPH_DATASETS) == GRAPH_NAMES
+
+
+def test_the_package_runs_as_a_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "conserva", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"conserva {conserva.__version__}\n")

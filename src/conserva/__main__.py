@@ -1,0 +1,5 @@
+"""`python -m conserva` is the command `conserva`."""
+
+from .cli import program
+
+program()
