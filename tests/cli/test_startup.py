@@ -96,6 +96,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["explain"], 1, "Give one input"),
     (["audit", "--max-gap", "nan"], 1, "is not a share of a ledger"),
     (["audit", "one", "--model", "other"], 1, "Two models are given"),
+    (["audit", "a joy from start to end."], 1, "is not a model: give a text by --text"),
     (["bias", "--data", "x.csv", "--level", "2"], 1, "--level 2 is not a significance level"),
     (["train", "sst3", "--out", "x"], 1, "dataset='sst3' is unknown. Did you mean 'sst2'?"),
     (["train", "sst2", "--out", "x", "--width", "8"], 1, "--width is for graphs"),

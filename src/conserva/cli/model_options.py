@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Error
@@ -40,7 +41,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_names(given: argparse.Namespace) -> None:
-    """Raise an error if two different models are given."""
+    """Raise an error if two different models are given, or a text in place of a model."""
+    if given.name and " " in given.name and not Path(given.name).exists():
+        raise Error(f"MODEL {given.name!r:.60} is not a model: give a text by --text.")
     if given.name and given.model and given.name != given.model:
         raise Error(f"Two models are given, {given.name!r} and --model {given.model!r}: give one.")
 
