@@ -130,7 +130,13 @@ def test_a_page_of_a_comparison_runs_no_script() -> None:
 def test_the_verdict_tells_whether_methods_agree_on_the_strongest_feature() -> None:
     a, b = (explanation(["dull", "joy"], special=(False, False), scores=scores) for scores in ((-1.0, 2.0), (1.5, 0.1)))
     same, other = replace(a, method="ah+ln"), replace(b, method="gi")
-    assert agreement([a, same]) == "“joy” has the highest score by every method"
-    assert agreement([a, same, other]) == "“joy” has the highest score by exact and ah+ln; “dull” by gi"
+    assert agreement([a, same]) == "“joy” counts most for it by every method"
+    assert agreement([a, same, other]) == "“joy” counts most for it by exact and ah+ln; “dull” counts most for it by gi"
     assert agreement([a]) == ""
-    assert "“dull” by gi." in unescape(page(Comparison((a, same, other))))
+    assert "“dull” counts most for it by gi." in unescape(page(Comparison((a, same, other))))
+
+
+def test_scores_without_a_sign_do_not_count_for_or_against_anything() -> None:
+    a = explanation(["dull", "joy"], special=(False, False), scores=(-1.0, 2.0))
+    unsigned = replace(a, method="rollout", scores=(0.3, 0.7), ledger=None)
+    assert agreement([a, unsigned]) == "“joy” counts most for it by exact; “joy” has the highest score by rollout"

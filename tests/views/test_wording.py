@@ -10,7 +10,7 @@ import conserva
 from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Sink
 from conserva.views.verdict import verdict
-from conserva.views.wording import constants_note, gap_note, hidden_line
+from conserva.views.wording import cancellation_note, constants_note, gap_note, hidden_line, ledger_note
 from made_up_explanations import explanation
 
 
@@ -21,38 +21,28 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 
 
 @pytest.mark.parametrize(
-    ("gap", "output", "method", "says"),
+    ("gap", "output", "method", "share", "attributed"),
     [
-        (1.0, 2.0, "gi", "The gap of gi is 50% of the sum of its ledger's absolute values: relevance is lost."),
-        (-1.0, -2.0, "ah+ln", "The gap of ah+ln is 50% of the sum of its ledger's absolute values: relevance is lost."),
-        (
-            -1.0,
-            2.0,
-            "gi",
-            "The gap of gi is 25% of the sum of its ledger's absolute values: relevance is counted twice.",
-        ),
-        (
-            1.0,
-            -2.0,
-            "gi",
-            "The gap of gi is 25% of the sum of its ledger's absolute values: relevance is counted twice.",
-        ),
-        (30.0, 2.0, "gi", "The gap of gi is 52% of "),
-        (1.0, 0.0, "gi", "The gap of gi is 50% of "),
+        (1.0, 2.0, "gi", "50%", "+1.000 of the output +2.000"),
+        (-1.0, -2.0, "ah+ln", "50%", "-1.000 of the output -2.000"),
+        (-1.0, 2.0, "gi", "25%", "+3.000 of the output +2.000"),
+        (1.0, -2.0, "gi", "25%", "-3.000 of the output -2.000"),
+        (30.0, 2.0, "gi", "52%", "-28.000 of the output +2.000"),
+        (1.0, 0.0, "gi", "50%", "-1.000 of the output +0.000"),
     ],
 )
-def test_a_large_gap_is_explained(gap: float, output: float, method: str, says: str) -> None:
+def test_a_large_gap_is_explained(gap: float, output: float, method: str, share: str, attributed: str) -> None:
     note = gap_note(with_gap(gap, output, method))
-    assert note.startswith(says)
-    assert note.endswith(
-        f"Under exact the gap is rounding error; conserva audit, with --rules {method} and this input, shows where it "
-        "arises."
+    assert note == (
+        f"The gap of {method} is {share} of the sum of its ledger's absolute values: it attributes {attributed}. Do "
+        "not read its scores as shares of the output. Under exact the gap is rounding error. To see where it arises: "
+        f"conserva audit --rules {method} --text TEXT."
     )
 
 
 def test_an_audit_is_not_suggested_for_methods_that_it_does_not_take() -> None:
     assert gap_note(with_gap(1.0, 2.0, "ig:steps=5")).endswith(
-        "relevance is lost. Under exact the gap is rounding error."
+        "shares of the output. Under exact the gap is rounding error."
     )
 
 
@@ -74,11 +64,30 @@ def test_small_gaps_and_methods_without_a_ledger_have_no_note() -> None:
 
 def test_constants_that_outweigh_the_inputs_are_told() -> None:
     one = with_gap(0.0, 2.0)
-    assert constants_note(replace(one, ledger=Ledger(0.9, 1.0, 0.1, 0.0))).startswith("Positions and biases outweigh")
+    assert constants_note(replace(one, ledger=Ledger(0.9, 1.0, 0.1, 0.0))).startswith(
+        "Positions and biases, constants of the model,"
+    )
     assert constants_note(replace(one, ledger=Ledger(0.9, -2.0, 0.5, 2.6)))
     assert not constants_note(replace(one, ledger=Ledger(2.0, 1.0, -1.0, 0.0)))
     assert not constants_note(replace(one, ledger=Ledger(-3.0, 2.0, 0.5, 2.5)))
     assert not constants_note(replace(one, ledger=None))
+
+
+def test_large_entries_that_cancel_are_told() -> None:
+    one = replace(with_gap(0.0, 9.0), ledger=Ledger(114.6, -97.0, -8.6, 0.0))
+    assert (
+        cancellation_note(one)
+        == ledger_note(one)
+        == (
+            "Large entries cancel: inputs +114.600 and positions -97.000, for an output of +9.000. Compare the scores "
+            "with each other, not with the output."
+        )
+    )
+    assert not cancellation_note(replace(one, ledger=Ledger(12.0, -4.0, 1.0, 0.0)))
+    assert not cancellation_note(replace(one, ledger=None))
+    assert cancellation_note(replace(one, output=0.0, ledger=Ledger(1.0, -1.0, 0.0, 0.0)))
+    assert not cancellation_note(replace(one, output=0.0, ledger=Ledger(0.0, 0.0, 0.0, 0.0)))
+    assert ledger_note(replace(one, ledger=Ledger(30.0, 0.0, -41.0, 20.0))).startswith("The gap of gi is")
 
 
 def test_what_is_hidden_is_told() -> None:

@@ -24,6 +24,7 @@ from .wording import (
     colours_line,
     gap_note,
     ledger_line,
+    ledger_note,
     number,
     outcome,
     scales_note,
@@ -158,7 +159,7 @@ def _explain(sheet: _Sheet, raw: Explanation) -> None:
     else:
         steps = ledger_steps(explanation.ledger, explanation.output)
         sheet.y += 0.05 + sheet.waterfall(steps, [steps], EDGE, LEDGER_WIDTH, "note")
-        sheet.y += sheet.lines(gap_note(explanation))
+        sheet.y += sheet.lines(ledger_note(explanation))
     sheet.y += GAP
 
 

@@ -16,7 +16,7 @@ from .picture_nodes import counted, node_noun, strongest, virtual_node
 from .pictures import svg
 from .text_levels import Level, is_located, levels, special_tokens
 from .verdict import verdict
-from .wording import constants_note, gap_note, hidden_line, is_signed, ledger_line, number, sink_line
+from .wording import hidden_line, is_signed, ledger_line, ledger_note, number, sink_line
 from .written_text import Piece, section_names, spelled
 
 FEW = 8
@@ -116,7 +116,7 @@ def picture_of(explanation: Explanation, scale: float) -> Picture:
 
 def ledger_of(explanation: Explanation) -> LedgerBars:
     """Return the waterfall of an explanation's ledger, with a note on what is unusual."""
-    note = gap_note(explanation) or constants_note(explanation)
+    note = ledger_note(explanation)
     return bar_of(explanation.ledger, explanation.output, ledger_line(explanation), note)
 
 

@@ -23,10 +23,10 @@ from .wording import (
     caption,
     classes_line,
     colours_line,
-    constants_note,
     gap_note,
     hidden_line,
     ledger_line,
+    ledger_note,
     number,
     outcome,
     scales_note,
@@ -83,7 +83,7 @@ def ledger_block(explanation: Explanation, console: Console) -> list[RenderableT
         return _notes(ledger_line(explanation))
     return [
         *ledger_lines(explanation.ledger, explanation.output, console),
-        *_notes(gap_note(explanation) or constants_note(explanation)),
+        *_notes(ledger_note(explanation)),
     ]
 
 

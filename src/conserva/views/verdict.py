@@ -28,18 +28,18 @@ def verdict(explanation: Explanation) -> str:
 
 def agreement(explained: Sequence[Explanation]) -> str:
     """Return which feature has the highest score by each of several methods; empty without features."""
-    by_name: dict[str, list[str]] = {}
+    by_name: dict[tuple[str, str], list[str]] = {}
     for explanation in explained:
         if scores := _named(explanation):
             name, _ = max(scores, key=lambda each: each[1])
-            by_name.setdefault(name, []).append(displayed(explanation).method)
+            says = "counts most for it" if is_signed(explanation) else "has the highest score"
+            by_name.setdefault((name, says), []).append(displayed(explanation).method)
     if len(explained) < 2 or not by_name:
         return ""
-    (first, methods), *others = sorted(by_name.items(), key=lambda each: -len(each[1]))
-    if not others:
-        return f"{first} has the highest score by every method"
-    rest = "".join(f"; {name} by {_enumerated(those)}" for name, those in others)
-    return f"{first} has the highest score by {_enumerated(methods)}{rest}"
+    groups = sorted(by_name.items(), key=lambda each: -len(each[1]))
+    if len(groups) == 1:
+        return " ".join((*groups[0][0], "by every method"))
+    return "; ".join(f"{name} {says} by {_enumerated(methods)}" for (name, says), methods in groups)
 
 
 def _enumerated(names: Sequence[str]) -> str:

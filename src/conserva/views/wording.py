@@ -15,6 +15,9 @@ HIDDEN = 1e-3
 LARGE_GAP = 0.05
 """A gap is large if `Ledger.gap_share` is above this."""
 
+CANCELLATION = 5
+"""Entries cancel if the sum of their absolute values is above this multiple of the output."""
+
 OF_LEDGER = "the sum of its ledger's absolute values"
 """The whole of which `Ledger.gap_share` is a share."""
 
@@ -55,24 +58,40 @@ def ledger_line(explanation: Explanation) -> str:
     return f"{' '.join(parts)} = {number(explanation.output)}"
 
 
+def ledger_note(explanation: Explanation) -> str:
+    """Return what a reader must know before reading scores as shares of the output; empty if there is nothing."""
+    return gap_note(explanation) or cancellation_note(explanation) or constants_note(explanation)
+
+
 def gap_note(explanation: Explanation) -> str:
     """Return what a large gap means and how to close it; an empty string for small gaps and without a ledger."""
-    ledger = explanation.ledger
+    ledger, method = explanation.ledger, explanation.method
     if ledger is None or ledger.gap_share <= LARGE_GAP:
         return ""
-    share = ledger.gap_share
-    if explanation.method.partition(":")[0] == DEFAULT:
+    found = f"The gap of {method} is {ledger.gap_share:.0%} of {OF_LEDGER}:"
+    if method.partition(":")[0] == DEFAULT:
         dtype = explanation.provenance.get("dtype", "low precision")
-        what = f"rounding errors of {dtype}. Load the model in float32, and it closes."
-    else:
-        command = f"; conserva audit, with --rules {explanation.method} and this input, shows where it arises"
-        cause = command if _is_audited(explanation) else ""
-        what = f"{lost_or_twice(ledger)}. Under {DEFAULT} the gap is rounding error{cause}."
-    return f"The gap of {explanation.method} is {share:.0%} of {OF_LEDGER}: {what}"
+        return f"{found} rounding errors of {dtype}. Load the model in float32, and it closes."
+    command = f" To see where it arises: conserva audit --rules {method} --text TEXT." if method in RULE_SETS else ""
+    return (
+        f"{found} it attributes {number(explanation.output - ledger.gap)} of the output {number(explanation.output)}. "
+        f"Do not read its scores as shares of the output. Under {DEFAULT} the gap is rounding error.{command}"
+    )
 
 
-def _is_audited(explanation: Explanation) -> bool:
-    return explanation.method in RULE_SETS
+def cancellation_note(explanation: Explanation) -> str:
+    """Return a note if the output is a small difference of large entries of the ledger; empty otherwise."""
+    ledger = explanation.ledger
+    if ledger is None:
+        return ""
+    entries = {name: float(getattr(ledger, name)) for name in ENTRIES}
+    if sum(map(abs, entries.values())) <= CANCELLATION * abs(explanation.output):
+        return ""
+    most, least = max(entries, key=lambda name: entries[name]), min(entries, key=lambda name: entries[name])
+    return (
+        f"Large entries cancel: {most} {number(entries[most])} and {least} {number(entries[least])}, for an output of "
+        f"{number(explanation.output)}. Compare the scores with each other, not with the output."
+    )
 
 
 def lost_or_twice(ledger: Ledger[float]) -> str:
@@ -94,7 +113,7 @@ def constants_note(explanation: Explanation) -> str:
     ledger = explanation.ledger
     if ledger is None or abs(ledger.positions + ledger.biases) <= abs(ledger.inputs):
         return ""
-    note = "Positions and biases outweigh the inputs: no part of the input is responsible for them."
+    note = "Positions and biases, constants of the model, outweigh the inputs in this output."
     others = [one.label for one in explanation.classes if one.label != explanation.target]
     if explanation.probability is None or explanation.sink is not None or not others:
         return note
