@@ -199,7 +199,7 @@ class Constants:
 
         The gradient of the leaf gives the relevance of the constant. Autograd sums it over all positions, and so over
         all samples: for several samples, and for half precision, to which it rounds the sum, the result is None and
-        nothing is recorded.
+        nothing is recorded. The same holds for constants that were created in inference mode: they cannot be leaves.
 
         Parameters
         ----------
@@ -208,7 +208,8 @@ class Constants:
         of_layer
             Whether it is the bias of a linear layer.
         """
-        if self.samples > 1 or constant.dtype not in _SUMMED_BY_AUTOGRAD:
+        is_half = constant.dtype not in _SUMMED_BY_AUTOGRAD or torch.is_autocast_enabled(constant.device.type)
+        if self.samples > 1 or is_half or constant.is_inference():
             return None
         leaf = constant.detach().requires_grad_()
         module = None if id(parameter) in self._owned else calling_module(READING)
@@ -285,7 +286,9 @@ class Constants:
         for entries in by_shape.values():
             sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
             constants = torch.stack([cast(Tensor, entry.constant).reshape(-1) for entry in entries]).to(sums)
-            shares = torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1).unbind()
+            constants.nan_to_num_()  # a mask's -inf times a gradient of 0 must be 0, not nan
+            with torch.autocast(sums.device.type, enabled=False):
+                shares = torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1).unbind()
             for entry, share in zip(entries, shares, strict=True):
                 entry.sums = None
                 entry.add(share)
