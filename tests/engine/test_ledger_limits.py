@@ -75,3 +75,37 @@ def test_a_ledger_that_is_not_finite_is_refused(rules: str, monkeypatch: pytest.
     monkeypatch.setattr(constants.Constants, "weigh", overflow)
     with pytest.raises(conserva.Error, match="has nan or inf: the constants of .*out"):
         conserva.relevance(Scorer().eval(), inputs(1), 1, rules=rules)
+
+
+class Reusing(Scorer):
+    """Changes a constant in place after its use; `useful` tells whether the output depends on the sum."""
+
+    add = staticmethod(lambda x, constant: x + constant)
+    useful = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        constant = self.offset.clone()
+        y = self.add(x, constant)
+        constant.zero_()
+        return super().forward(y if self.useful else x)
+
+
+ADDITIONS = {
+    "vector": lambda x, constant: x + constant,
+    "matrix": lambda x, constant: x + constant.expand(x.shape[1:]),
+    "linear": lambda x, constant: F.linear(x, torch.eye(WIDTH), constant),
+    "norm": lambda x, constant: F.layer_norm(x, (WIDTH,), None, constant),
+}
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_constants_that_change_in_place_after_their_use_are_refused(name: str, samples: int) -> None:
+    model = Reusing().eval()
+    model.add = ADDITIONS[name]
+    with pytest.raises(conserva.Error, match="changes a tensor in place after it added it"):
+        conserva.relevance(model, inputs(samples), 1, rules="ah+ln")
+    plain = conserva.relevance(model, inputs(samples), 1, rules="ah+ln", ledger=False)
+    assert torch.isfinite(plain.scores()).all()
+    model.useful = False
+    assert conserva.relevance(model, inputs(samples), 1).ledger.gap.abs().max() < 1e-5
