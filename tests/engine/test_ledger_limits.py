@@ -73,7 +73,7 @@ def test_a_ledger_that_is_not_finite_is_refused(rules: str, monkeypatch: pytest.
             entry.add(torch.full((1,), math.inf if entry.of_layer else 0.0))
 
     monkeypatch.setattr(constants.Constants, "weigh", overflow)
-    with pytest.raises(conserva.Error, match="has nan or inf: the constants of .*out"):
+    with pytest.raises(conserva.Error, match=r"has nan or inf: the constants of .*out"):
         conserva.relevance(Scorer().eval(), inputs(1), 1, rules=rules)
 
 

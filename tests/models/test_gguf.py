@@ -255,7 +255,7 @@ def test_a_file_that_changes_while_it_is_loaded_is_not_cached_under_the_hash_of_
         return found
 
     monkeypatch.setattr(gguf_models, "file_hash", then_changed)
-    with pytest.raises(conserva.Error, match="a.gguf.*changed while it was loaded"):
+    with pytest.raises(conserva.Error, match=r"a\.gguf.*changed while it was loaded"):
         conserva.load(path)
     assert not cache.exists()
 
