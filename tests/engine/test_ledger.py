@@ -68,6 +68,8 @@ CONSTANTS = {
     "to a linear layer's output in place": (lambda m, x: m.linear(x).add_(m.bias).add_(m.bias), "biases", ""),
     "a linear layer's output changed in place": (lambda m, x: m.linear(x).add_(x).mul_(2), "biases", "linear"),
     "with alpha": (lambda m, x: torch.add(x, m.bias, alpha=3), "biases", ""),
+    "with alpha, subtracted from": (lambda m, x: torch.rsub(m.bias.expand_as(x), x, alpha=3), "biases", ""),
+    "with alpha, reversed": (lambda m, x: torch.rsub(x, m.bias, alpha=3), "biases", ""),
     "addcmul": (lambda m, x: torch.addcmul(x, m.bias, m.bias), "biases", ""),
     "lerp": (lambda m, x: torch.lerp(x, m.bias.expand_as(x), 0.3), "biases", ""),
     "addmm": (lambda m, x: torch.addmm(m.bias, x.view(-1, 6), m.linear.weight).view_as(x), "biases", ""),

@@ -151,3 +151,19 @@ def test_samples_that_differ_by_themselves_are_refused(explain: Any) -> None:
         explain(ByLength([6, 2, 6]), x, 1)
     alike = ByLength([6, 6, 6])
     assert torch.allclose(conserva.relevance(alike, x, 1).output, alike(x)[:, 1], atol=1e-12)
+
+
+class ByLengthAndSize(ByLength):
+    """Multiplies the output by a number of the sample."""
+
+    def forward(self, inputs_embeds: Tensor) -> Tensor:
+        return super().forward(inputs_embeds) * inputs_embeds[:, 0, :1]
+
+
+def test_a_large_output_does_not_hide_that_another_differs() -> None:
+    x = torch.randn(3, 6, 32, dtype=torch.float64)
+    x[:, 0, 0] = torch.tensor([1e6, 1.0, 1.0])
+    with pytest.raises(conserva.Error, match="Sample 1 has the output"):
+        conserva.relevance(ByLengthAndSize([6, 2, 6]), x, 1)
+    alike = ByLengthAndSize([6, 6, 6])
+    assert torch.allclose(conserva.relevance(alike, x, 1).output, alike(x)[:, 1], atol=1e-12)

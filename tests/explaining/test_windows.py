@@ -129,6 +129,8 @@ def test_features_are_those_of_the_whole_text() -> None:
     assert conserva.Explanation.from_json(one.to_json()) == one
     assert [(window.first, window.last) for window in one.windows][:2] == [(1, 19), (13, 31)]
     assert one.windows[-1].last == len(one.features) - 1
+    two = in_windows(task_of(), " ".join(["joy"] * 22))
+    assert [(window.first, window.last) for window in two.windows] == [(1, 19), (5, 23)]  # both have what they share
     words = one.merged().visible()
     assert math.fsum(words.scores) == pytest.approx(math.fsum(one.visible().scores))
     assert words.windows[-1].last == len(words.features)

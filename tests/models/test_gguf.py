@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pyto
 import conserva
 from conserva._util.cache import cache_folder
 from conserva.cli import main
+from conserva.models import gguf as gguf_models
 from conserva.models.quiet import quiet_loading
 from gguf_files import written
 
@@ -238,6 +239,24 @@ def test_files_that_are_wrong_are_refused_and_not_cached(
         with pytest.raises(conserva.Error, match=says) as error:
             conserva.load(path)
         assert "a.gguf" in str(error.value)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_changes_while_it_is_loaded_is_not_cached_under_the_hash_of_the_former(
+    replaced: bool, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = written(tmp_path / "a.gguf"), written(tmp_path / "b.gguf", rope_freq_base=1e3)
+    hashed = gguf_models.file_hash
+
+    def then_changed(file: Path) -> str:
+        found = hashed(file)
+        other.replace(file) if replaced else file.write_bytes(other.read_bytes())
+        return found
+
+    monkeypatch.setattr(gguf_models, "file_hash", then_changed)
+    with pytest.raises(conserva.Error, match=r"a\.gguf.*changed while it was loaded"):
+        conserva.load(path)
     assert not cache.exists()
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from ..errors import Error
 from .coverage import READING, calling_module
 from .ledger import ENTRIES, Ledger
 from .module_tree import Modules
@@ -56,6 +57,8 @@ class Constant:
     """Whether the constant is excluded from the ledger."""
     of_layer: bool = False
     """Whether it is the bias of a linear layer."""
+    version: int = 0
+    """The constant's version counter when it entered."""
     leaf: Tensor | None = None
     """The leaf of the graph that the tensor was computed from instead of the constant, if there is one."""
 
@@ -68,6 +71,11 @@ class Constant:
         """Add what relevance the gradient gives the constant; of a gradient of a vector, only its sums are kept."""
         if grad is None or self.cancelled:
             return
+        if self.version != _version(self.constant):
+            raise Error(
+                "The model changes a tensor in place after it added it to others, so that its share of the output is "
+                "not known any more: change a copy, or explain with ledger=False."
+            )
         if self.leaf is not None:
             self.sums = grad.reshape(1, -1)
         elif self.is_vector:
@@ -184,7 +192,7 @@ class Constants:
         module = None if id(parameter) in self._owned else calling_module(READING)
         axis, base = self.sample_axis(out), _base(out)
         entry = Constant(constant, parameter, module, joined, where, axis, self.samples, out.shape, base.output_nr)
-        entry.of_layer = of_layer
+        entry.of_layer, entry.version = of_layer, _version(constant)
         node: Any = base.grad_fn
         self._captured_bytes += out.nbytes
         if self._captured_bytes <= CAPTURED_BYTES.get(out.device.type, 0):
@@ -199,7 +207,7 @@ class Constants:
 
         The gradient of the leaf gives the relevance of the constant. Autograd sums it over all positions, and so over
         all samples: for several samples, and for half precision, to which it rounds the sum, the result is None and
-        nothing is recorded.
+        nothing is recorded. The same holds for constants that were created in inference mode: they cannot be leaves.
 
         Parameters
         ----------
@@ -208,12 +216,13 @@ class Constants:
         of_layer
             Whether it is the bias of a linear layer.
         """
-        if self.samples > 1 or constant.dtype not in _SUMMED_BY_AUTOGRAD:
+        is_half = constant.dtype not in _SUMMED_BY_AUTOGRAD or torch.is_autocast_enabled(constant.device.type)
+        if self.samples > 1 or is_half or constant.is_inference():
             return None
         leaf = constant.detach().requires_grad_()
         module = None if id(parameter) in self._owned else calling_module(READING)
         entry = Constant(constant, parameter, module, False, None, None, 1, constant.shape, 0)
-        entry.of_layer, entry.leaf = of_layer, leaf
+        entry.of_layer, entry.version, entry.leaf = of_layer, _version(constant), leaf
         self._captured.append(len(self.entries))
         self.entries.append(entry)
         self.nodes.append(None)
@@ -285,7 +294,9 @@ class Constants:
         for entries in by_shape.values():
             sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
             constants = torch.stack([cast(Tensor, entry.constant).reshape(-1) for entry in entries]).to(sums)
-            shares = torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1).unbind()
+            constants.nan_to_num_()  # a mask's -inf times a gradient of 0 must be 0, not nan
+            with torch.autocast(sums.device.type, enabled=False):
+                shares = torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1).unbind()
             for entry, share in zip(entries, shares, strict=True):
                 entry.sums = None
                 entry.add(share)
@@ -340,6 +351,11 @@ def _grouped(owners: Sequence[str], rows: Sequence[Tensor]) -> dict[str, list[Te
     for owner, row in zip(owners, rows, strict=True):
         groups.setdefault(owner, []).append(row)
     return groups
+
+
+def _version(constant: Tensor | float) -> int:
+    """Return how often a tensor was changed in place; tensors of inference mode do not count it."""
+    return constant._version if isinstance(constant, Tensor) and not constant.is_inference() else 0
 
 
 def _base(x: Tensor) -> Tensor:

@@ -53,10 +53,17 @@ class Ledger(Generic[Number]):
     @property
     def gap_share(self) -> Number:
         """The size of the gap, from 0 to 1: `|gap| / (|inputs| + |positions| + |biases| + |gap|)`."""
-        entries: Any = (self.inputs, self.positions, self.biases, self.gap)
-        total = sum(map(abs, entries))
-        share: Number = abs(entries[-1]) / (total + (total == 0))  # 0, if all entries are
+        gap: Any = self.gap
+        total: Any = self.size
+        share: Number = abs(gap) / (total + (total == 0))  # 0, if all entries are
         return share
+
+    @property
+    def size(self) -> Number:
+        """The sum of the sizes of the entries, to which rounding errors are relative."""
+        entries: Any = (self.inputs, self.positions, self.biases, self.gap)
+        size: Number = sum(map(abs, entries))
+        return size
 
     def per_sample(self: Ledger[Tensor], output: Tensor) -> list[Ledger[float]]:
         """Return one ledger of floats per sample, with the gap computed in double precision."""

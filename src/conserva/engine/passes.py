@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -125,10 +126,10 @@ class Pass:
     def __call__(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[Relevance]:
         splits = self._run(call, targets)
         for split in splits:
-            if split.closed is not None:
-                checks.require(split.closed, partial(_not_closed, split.relevance))
             not_finite = partial(self._not_finite, call, targets, split.sites, split.finite, split.dtype)
             checks.require(split.finite.all(), not_finite)
+            if split.closed is not None:
+                checks.require(split.closed, partial(_not_closed, split.relevance))
         return [split.relevance for split in splits]
 
     def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
@@ -234,18 +235,18 @@ class Pass:
         return _Split(relevance, finite, number.dtype, self._closed(context, relevance, number))
 
     def _closed(self, context: Propagation, relevance: Relevance, number: Tensor) -> Tensor | None:
-        """Return whether a ledger closes up to rounding; None where it need not.
+        """Return whether a ledger closes up to rounding, or is finite where it need not close; None without a ledger.
 
         It need not if the target adds a constant or takes a logarithm, nor in half precision, which rounds too much.
         """
         ledger = relevance.ledger
-        if ledger is None or not self.rules.closes or number.dtype not in (torch.float32, torch.float64):
+        if ledger is None:
             return None
-        halves = (torch.float16, torch.bfloat16)
-        if not self.modules.dtypes.isdisjoint(halves) or torch.is_autocast_enabled(number.device.type):
-            return None
-        if not all(map(is_linear, context.target_nodes)):
-            return None
+        dtypes = {number.dtype, *self.modules.dtypes}
+        is_half = not dtypes.isdisjoint((torch.float16, torch.bfloat16))
+        is_half = is_half or torch.is_autocast_enabled(number.device.type)
+        if is_half or not self.rules.closes or not all(map(is_linear, context.target_nodes)):
+            return ledger.gap.isfinite().all()
         return (ledger.gap_share <= LARGEST_GAP).all()
 
     def _check_samples(
@@ -299,7 +300,11 @@ class Pass:
 
 
 def _not_closed(result: Relevance) -> Error:
-    gap = None if result.ledger is None else float(result.ledger.gap.abs().max())
+    gap = math.nan if result.ledger is None else float(result.ledger.gap.abs().max())
+    if not math.isfinite(gap):
+        found = [name for name, share in result.modules.items() if not share.isfinite().all()]
+        where = f": the constants of {', '.join(map(repr, found[:3]))}" if found else ""
+        return Error(f"The ledger under rules={result.rules.name!r} has nan or inf{where}.")
     return Error(
         f"The ledger does not close under rules={result.rules.name!r}: the gap is {gap:.3g} for an output of "
         f"{float(result.output.abs().max()):.3g}, so an operation of the model is not handled correctly. `conserva "
@@ -314,7 +319,7 @@ class _Split(NamedTuple):
     finite: Tensor
     dtype: torch.dtype
     closed: Tensor | None = None
-    """Whether the ledger closes, if it must."""
+    """Whether the ledger closes if it must, and otherwise whether it is finite."""
 
     @property
     def sites(self) -> tuple[str, ...]:

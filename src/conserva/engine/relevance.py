@@ -176,5 +176,6 @@ def _explain(explain: Pass, call: Inputs, wanted: list[Target | Sequence[Target]
     samples = range(call.samples())
     singles = [explain(call.sample(i), [of_sample(target, i) for target in wanted]) for i in samples]
     found = [Relevance.side_by_side([single[k] for single in singles], call.batch_dim) for k in range(len(wanted))]
-    check_outputs(explain.model, call, wanted, [each.output for each in found])
+    outputs, ledgers = [each.output for each in found], [each.ledger for each in found]
+    check_outputs(explain.model, call, wanted, outputs, ledgers)
     return found

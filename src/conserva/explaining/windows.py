@@ -21,7 +21,7 @@ from ..results.explanation import Explanation, Window
 from ..tasks.batches import by_length
 from ..tasks.encoded_text import EncodedText
 from ..tasks.task import Task
-from ..tasks.windows import WindowSize, windows_of
+from ..tasks.windows import WindowSize, split_part, windows_of
 from .explained import class_of, class_scores
 
 Explain = Callable[[Sequence[EncodedText], list[Any]], list[Explanation]]
@@ -103,7 +103,7 @@ def _combined(
     output = _mean([explanation.output for explanation in each])
     index = class_of(task, target, text, int(logits.argmax()), len(logits))
     probabilities = task.head.probabilities(logits[None])
-    shared = set(windows[0]).intersection(*windows[1:])  # special tokens, and the first text of a pair
+    before, after = split_part(text)  # every window has what is outside: special tokens, and the first text of a pair
     return replace(
         each[0],
         features=text.tokens,
@@ -119,7 +119,10 @@ def _combined(
         offsets=text.offsets,
         unknown=text.unknown,
         classes=class_scores(task, text, logits, None if probabilities is None else probabilities[0], index),
-        windows=tuple(_window(window, shared, own.output) for window, own in zip(windows, each, strict=True)),
+        windows=tuple(
+            Window(window[before], window[after - len(text) - 1] + 1, own.output)
+            for window, own in zip(windows, each, strict=True)
+        ),
     )
 
 
@@ -129,11 +132,6 @@ def _mean_ledger(ledgers: Sequence[Ledger[float] | None], output: float) -> Ledg
     if not known:
         return None
     return Ledger.of(output, *(_mean([getattr(part, name) for part in known]) for name in ENTRIES[:-1]))
-
-
-def _window(window: Sequence[int], shared: set[int], output: float) -> Window:
-    own = [i for i in window if i not in shared]
-    return Window(own[0], own[-1] + 1, output)
 
 
 def _mean(numbers: Sequence[float]) -> float:

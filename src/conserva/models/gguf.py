@@ -47,11 +47,14 @@ def load_gguf(path: Path, dtype: torch.dtype, progress: Progress | None = None) 
     progress
         Called with the number of converted tensors and of all, unless the model is in the cache.
     """
+    before = _state(path)
     key = _key(path)
     folder = cached(key)
     if folder is None:
         with _converting, _parsed_once(path, progress):
             network, tokenizer = _parts(str(path.parent), torch.float32, gguf_file=path.name)
+            if _state(path) != before:
+                raise Error("it changed while it was loaded: load it again when it is complete.")
             folder = store(key, lambda folder: _save(network, tokenizer, folder), _size(network))
             if folder is None:
                 return (
@@ -61,6 +64,12 @@ def load_gguf(path: Path, dtype: torch.dtype, progress: Progress | None = None) 
                 )
         del network, tokenizer
     return _parts(str(folder), dtype)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what changes if a file is written to or replaced."""
+    state = path.stat()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def _key(path: Path) -> str:

@@ -57,8 +57,7 @@ def windows_of(encoded: EncodedText, size: WindowSize) -> list[list[int]]:
     """
     if len(encoded) <= size.length:
         return [list(range(len(encoded)))]
-    after = len(encoded) - _leading(encoded.special[::-1])
-    before = encoded.border if isinstance(encoded, EncodedTextPair) else _leading(encoded.special)
+    before, after = split_part(encoded)
     room = size.length - before - (len(encoded) - after)
     if room <= size.overlap:
         what = "the first text and the special tokens" if isinstance(encoded, EncodedTextPair) else "special tokens"
@@ -71,6 +70,12 @@ def windows_of(encoded: EncodedText, size: WindowSize) -> list[list[int]]:
     starts = [*range(before, after - room, step), after - room]
     fixed_before, fixed_after = list(range(before)), list(range(after, len(encoded)))
     return [[*fixed_before, *range(start, start + room), *fixed_after] for start in starts]
+
+
+def split_part(encoded: EncodedText) -> tuple[int, int]:
+    """Return the first feature of the part of a text that is split into windows, and the first after it."""
+    before = encoded.border if isinstance(encoded, EncodedTextPair) else _leading(encoded.special)
+    return before, len(encoded) - _leading(encoded.special[::-1])
 
 
 def _leading(flags: Sequence[bool]) -> int:

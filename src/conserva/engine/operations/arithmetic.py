@@ -69,7 +69,8 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
             return follow(context, function, a, b, **how)
         out = function(a, b, **how)
         if context.constants is not None or context.has_detached:
-            constant, factor = (b, sign_b * (alpha if sign_a > 0 else 1)) if live(a) else (a, sign_a)
+            by_a, by_b = (sign_a, sign_b * alpha) if sign_a > 0 else (sign_a * alpha, sign_b)
+            constant, factor = (b, by_b) if live(a) else (a, by_a)
             # A plain number is part of an activation, whose f(0) is recorded if activations follow the rule `ratio`.
             if follows or isinstance(constant, Tensor):
                 context.record_constant(out, constant, factor=factor)

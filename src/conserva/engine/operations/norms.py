@@ -25,13 +25,13 @@ class FrozenLayerNorm(PlainFunction):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: list[int], weight: Any, bias: Any, eps: float) -> Tensor:
         value, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
-        ctx.save_for_backward(scale, weight, bias)
+        ctx.save_for_backward(scale, weight)
         ctx.shape = shape
         return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scale, weight, offset = ctx.saved_tensors
+        scale, weight = ctx.saved_tensors
         # scale * (g - mean g): the mean is live, detaching it would break conservation (Ali et al. 2022, section 4.2).
         with torch._C.DisableTorchFunction():  # the context is active for checkpoints, and must not intercept this
             has_leaf = ctx.needs_input_grad[3]
@@ -45,7 +45,9 @@ class FrozenLayerNorm(PlainFunction):
             # are passed for the normalised values y.
             zeros = torch.zeros_like(grads[0], memory_format=torch.contiguous_format)
             none, wanted = torch.zeros_like(scale), (True, False, has_leaf)
-            grad, _, of_leaf = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, offset, wanted)
+            # Of the bias only the shape matters: the bias itself is not saved, so that it may be changed in place.
+            like = zeros.new_empty(ctx.shape) if has_leaf and weight is None else weight
+            grad, _, of_leaf = _layer_norm_backward(grads[0], zeros, ctx.shape, none, scale, weight, like, wanted)
         return grad, None, None, of_leaf, None
 
 
