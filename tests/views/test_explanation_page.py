@@ -188,6 +188,16 @@ def test_the_end_that_a_model_did_not_read_is_marked() -> None:
     assert "truncated" not in page([located("one two \n", [(0, 3), (4, 7)])])
 
 
+def test_the_word_that_is_asked_about_is_no_end_that_was_not_read() -> None:
+    one = located("one two [word: <b>]", [(0, 3), (4, 7)])
+    found = page([one])
+    assert '<span class="note"> [word: &lt;b&gt;]</span>' in found
+    assert "truncated" not in found
+    found = page([located("one two three [word: one]", [(0, 3), (4, 7)])])
+    assert '<span class="unread"> three</span>' in found
+    assert "truncated" in found
+
+
 def test_sections_have_titles_and_share_no_text() -> None:
     text = "first one | second one"
     at = spans(text)

@@ -339,6 +339,12 @@ def test_other_encodings_have_separators_that_they_can_print() -> None:
     assert max(width for _, width in terminal.BARS) == terminal.BAR
 
 
+def test_the_word_that_is_asked_about_is_below_the_text() -> None:
+    lines = printed([written("one two [word: two]", [(0, 3), (4, 7)])], numbers=True).splitlines()
+    assert lines[lines.index("[word: two]") - 1].startswith("one(")
+    assert not any("…" in line for line in lines)
+
+
 def test_with_no_color_a_terminal_shows_scores_as_numbers_and_the_ledger_in_glyphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

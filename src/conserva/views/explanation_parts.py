@@ -68,6 +68,8 @@ class Text:
     apart: list[Piece]
     """Special tokens that are not in the text."""
     unread: str
+    asked: str
+    """The word that is asked about; empty for other tasks."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ def shown(explanation: Explanation, most: int = MOST) -> Shown:
 def text_of(explanation: Explanation) -> Text:
     """Return an explained text at all levels of detail."""
     found, located = levels(explanation), is_located(explanation)
-    unread = found[0].sections[-1].after.rstrip() if located else ""
-    return Text(found, located, special_tokens(explanation), unread)
+    last = found[0].sections[-1]
+    return Text(found, located, special_tokens(explanation), last.after.rstrip() if located else "", last.asked)
 
 
 def picture_of(explanation: Explanation, scale: float) -> Picture:

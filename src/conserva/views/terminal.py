@@ -95,6 +95,7 @@ def _text(
     for section in sections:
         lines += [Line(section.name, style="dim underline")] if section.name else []
         lines.append(written_line(section.pieces, scale, console, width, numbers))
+        lines += _notes(section.asked.strip())
     return lines
 
 
