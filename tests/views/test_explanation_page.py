@@ -15,7 +15,7 @@ from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.views.components import bar_of, signed_bars
 from conserva.views.explanation_page import fragment, page
 from conserva.views.text_levels import levels
-from conserva.views.verdict import verdict
+from conserva.views.verdict import isolated, verdict
 from conserva.views.wording import ledger_line, number
 from leaving import BAD
 from made_up_explanations import BROWSER, WITH_FOCUS, explanation, in_browser
@@ -186,6 +186,17 @@ def test_the_end_that_a_model_did_not_read_is_marked() -> None:
     assert '<span class="unread"> three &lt;b&gt;</span>' in found
     assert "truncated" in found
     assert "truncated" not in page([located("one two \n", [(0, 3), (4, 7)])])
+
+
+def test_a_verdict_does_not_name_words_that_are_small_beside_the_gap() -> None:
+    one = replace(located("one two", [(0, 3), (4, 7)]), ledger=Ledger.of(100.0, 1.0, 0.5, 0.25), output=100.0)
+    assert verdict(one).endswith(": no word counts much; the gap has +98.250.")
+
+
+def test_names_from_right_to_left_keep_the_order_of_a_verdict() -> None:
+    assert isolated("“good” (+1) and “הסרט” (+2)") == "“good” (+1) and \u2068“הסרט”\u2069 (+2)"
+    one = located("הסרט", [(0, 4)])
+    assert "\u2068“הסרט”\u2069 (" in page([one])
 
 
 def test_the_word_that_is_asked_about_is_no_end_that_was_not_read() -> None:
