@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from .._util.asked_word import split_asked_word
 from .._util.text import printable
 from ..results.explanation import Explanation
+from ..results.trace import Trace
 
 LEFT_OUT = "…"
 """Stands for characters that belong to no feature, because the text was truncated or a feature was removed."""
@@ -68,7 +69,7 @@ def sections_of(explanation: Explanation) -> list[Section]:
     ]
 
 
-def spelled(explanation: Explanation) -> list[str]:
+def spelled(explanation: Explanation | Trace) -> list[str]:
     """Return the name of each feature: its characters in the text, or the tokenizer's spelling."""
     return [
         printable((explanation.text[slice(*span)].strip() if span else "") or feature)
