@@ -14,7 +14,7 @@ from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views.comparison_page import fragment, page
 from conserva.views.verdict import agreement
-from conserva.views.wording import ledger_line
+from conserva.views.wording import gap_notes, ledger_line
 from made_up_explanations import explanation
 from made_up_images import explained
 
@@ -104,7 +104,7 @@ def test_all_correlations_are_in_a_folded_table() -> None:
 
 def test_methods_that_do_not_apply_come_last_with_their_reason() -> None:
     found = page(COMPARED)
-    assert found.index("methods that do not apply: 1") > found.index("each method by itself")
+    assert found.index("methods that do not apply: &lt;a-flow&gt;") > found.index("each method by itself")
     assert "<dt>&lt;a-flow&gt;</dt><dd>needs &lt;maps&gt;</dd>" in found
     assert "do not apply" not in page(Comparison(COMPARED.explanations))
 
@@ -134,3 +134,15 @@ def test_the_verdict_tells_whether_methods_agree_on_the_strongest_feature() -> N
     assert agreement([a, same, other]) == "“joy” has the highest score by exact and ah+ln; “dull” by gi"
     assert agreement([a]) == ""
     assert "“dull” by gi." in unescape(page(Comparison((a, same, other))))
+
+
+def test_gaps_of_one_cause_share_a_note() -> None:
+    gaps = {"gi": 2.0, "ah+ln": 1.0, "ln": 0.5, "exact": 0.0, "ah": -0.5}
+    lost, twice = gap_notes(
+        [replace(COMPARED[0], method=name, ledger=Ledger(1.0, 0.0, 0.0, gap)) for name, gap in gaps.items()]
+    )
+    assert lost.startswith("The gap of gi is 67%, of ah+ln 50% and of ln 33% of the sum")
+    assert "relevance is lost" in lost
+    assert "--rules gi,ah+ln,ln and" in lost
+    assert twice.startswith("The gap of ah is 33% of the sum")
+    assert "counted twice" in twice

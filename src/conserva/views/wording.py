@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 
 from ..engine.ledger import ENTRIES, Ledger
 from ..engine.rules import DEFAULT, RULE_SETS
@@ -57,22 +58,33 @@ def ledger_line(explanation: Explanation) -> str:
 
 def gap_note(explanation: Explanation) -> str:
     """Return what a large gap means and how to close it; an empty string for small gaps and without a ledger."""
-    ledger = explanation.ledger
-    if ledger is None or ledger.gap_share <= LARGE_GAP:
-        return ""
-    share = ledger.gap_share
+    return "".join(gap_notes([explanation]))
+
+
+def gap_notes(explained: Sequence[Explanation]) -> list[str]:
+    """Return what the large gaps of several methods mean, in one note for those of the same cause."""
+    causes: dict[tuple[str, bool], dict[str, str]] = {}
+    for one in explained:
+        if one.ledger is not None and one.ledger.gap_share > LARGE_GAP:
+            causes.setdefault(_cause(one, one.ledger), {})[one.method] = f"{one.ledger.gap_share:.0%}"
+    return [_gap_note(cause, shares, audited) for (cause, audited), shares in causes.items()]
+
+
+def _cause(explanation: Explanation, ledger: Ledger[float]) -> tuple[str, bool]:
+    """Return the cause of a gap, and whether an audit shows where it arises."""
     if explanation.method.partition(":")[0] == DEFAULT:
         dtype = explanation.provenance.get("dtype", "low precision")
-        what = f"rounding errors of {dtype}. Load the model in float32, and it closes."
-    else:
-        command = f"; conserva audit, with --rules {explanation.method} and this input, shows where it arises"
-        cause = command if _is_audited(explanation) else ""
-        what = f"{lost_or_twice(ledger)}. Under {DEFAULT} the gap is rounding error{cause}."
-    return f"The gap of {explanation.method} is {share:.0%} of {OF_LEDGER}: {what}"
+        return f"rounding errors of {dtype}. Load the model in float32, and it closes", False
+    cause = f"{lost_or_twice(ledger)}. Under {DEFAULT} the gap is rounding error"
+    return cause, explanation.method in RULE_SETS
 
 
-def _is_audited(explanation: Explanation) -> bool:
-    return explanation.method in RULE_SETS
+def _gap_note(cause: str, shares: Mapping[str, str], audited: bool) -> str:
+    command = f"; conserva audit, with --rules {','.join(shares)} and this input, shows where it arises"
+    verbs = chain([" is"], repeat(""))
+    first, *others = (f"of {method}{verb} {share}" for (method, share), verb in zip(shares.items(), verbs, strict=False))
+    listed = " and ".join([", ".join([first, *others[:-1]]), *others[-1:]])
+    return f"The gap {listed} of {OF_LEDGER}: {cause}{command if audited else ''}."
 
 
 def lost_or_twice(ledger: Ledger[float]) -> str:
