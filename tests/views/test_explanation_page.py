@@ -209,6 +209,14 @@ def test_the_word_that_is_asked_about_is_no_end_that_was_not_read() -> None:
     assert "truncated" in found
 
 
+def test_classes_after_the_fifth_fold_but_not_the_target() -> None:
+    labels = ("a", "b", "c", "d", "e", "f", "positive", "g")
+    one = explanation(["[CLS]", "joy"], classes=tuple(ClassScore(label, 0.0, 0.1) for label in labels))
+    found = page([one]).partition("most probable first</h3>")[2].partition("<h3>Ledger")[0]
+    names = [re.findall("<bdi>(.*?)</bdi>", part) for part in found.split("<summary>the next 2</summary>")]
+    assert names == [["a", "b", "c", "d", "e", "positive"], ["f", "g"]]
+
+
 def test_sections_have_titles_and_share_no_text() -> None:
     text = "first one | second one"
     at = spans(text)
