@@ -23,7 +23,7 @@ larger."""
 
 _GAP = "the gap"
 
-_NAME = re.compile("“[^”]*”")
+_NAME = re.compile("(?<=“)[^”]*(?=”)")
 
 
 def isolated(sentence: str) -> str:
