@@ -173,11 +173,12 @@ def windows_line(explanation: Explanation) -> str:
     )
 
 
-def scales_note(explained: Sequence[Explanation]) -> str:
+def scales_note(explained: Sequence[Explanation], what: str = "row") -> str:
     """Return the legend of a comparison, in which each method has its own colour scale."""
-    signless = [explanation.method for explanation in explained if not is_signed(explanation)]
-    note = "each row has its own colour scale"
-    if len(signless) < len(explained):
+    signed = [explanation.method for explanation in explained if is_signed(explanation)]
+    signless = list(dict.fromkeys(one.method for one in explained if one.method not in signed))
+    note = f"each {what} has its own colour scale"
+    if signed:
         note += ": red for, blue against the target"
     return f"{note}; without a sign: {', '.join(signless)}" if signless else note
 
