@@ -14,7 +14,7 @@ from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views.comparison_page import fragment, page
 from conserva.views.verdict import agreement
-from conserva.views.wording import ledger_line
+from conserva.views.wording import gap_notes, ledger_line
 from made_up_explanations import explanation
 from made_up_images import explained
 
@@ -104,7 +104,7 @@ def test_all_correlations_are_in_a_folded_table() -> None:
 
 def test_methods_that_do_not_apply_come_last_with_their_reason() -> None:
     found = page(COMPARED)
-    assert found.index("methods that do not apply: 1") > found.index("each method by itself")
+    assert found.index("methods that do not apply: &lt;a-flow&gt;") > found.index("each method by itself")
     assert "<dt>&lt;a-flow&gt;</dt><dd>needs &lt;maps&gt;</dd>" in found
     assert "do not apply" not in page(Comparison(COMPARED.explanations))
 
@@ -140,3 +140,15 @@ def test_scores_without_a_sign_do_not_count_for_or_against_anything() -> None:
     a = explanation(["dull", "joy"], special=(False, False), scores=(-1.0, 2.0))
     unsigned = replace(a, method="rollout", scores=(0.3, 0.7), ledger=None)
     assert agreement([a, unsigned]) == "“joy” counts most for it by exact; “joy” has the highest score by rollout"
+
+
+def test_gaps_of_one_cause_share_a_note() -> None:
+    gaps = {"gi": 2.0, "ah+ln": 1.0, "ig:steps=9": 0.5, "exact": 0.25, "exact:gamma=0.1": 0.0, "ah": -0.5}
+    others, rounding = gap_notes(
+        [replace(COMPARED[0], method=name, ledger=Ledger(1.0, 0.0, 0.0, gap)) for name, gap in gaps.items()]
+    )
+    assert others.startswith("The gap of gi is 67%, of ah+ln 50%, of ig:steps=9 33% and of ah 33% of the sum")
+    assert "Do not read these scores" in others
+    assert "--rules gi,ah+ln,ah --text" in others
+    assert rounding.startswith("The gap of exact is 20% of the sum")
+    assert "rounding errors" in rounding

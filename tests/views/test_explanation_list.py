@@ -17,6 +17,7 @@ from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views.explanation_page import MOST_IN_FULL, MOST_IN_NOTEBOOKS, fragment, page, page_parts
 from made_up_explanations import BROWSER, explanation, in_browser
+from made_up_images import explained
 
 HOSTILE = "</noscript><script>document.title='owned'</script><img src=x onerror=alert(1)> &lt;b&gt; \u202e"
 TEXTS = ["A good film", "a bad film", "so GOOD", "nothing", "a bad, bad end", HOSTILE, "line\nline \udc80"]
@@ -202,3 +203,13 @@ def test_in_a_browser_the_policy_allows_the_script_of_the_list(tmp_path: Path) -
     assert 'role="status">7 texts</p>' in in_browser(path, "--dump-dom")
     path.write_text(page(MANY).replace('"use strict"', '"use strict" '), encoding="utf-8")  # another script
     assert 'role="status"></p>' in in_browser(path, "--dump-dom")
+
+
+def test_a_list_says_what_it_is_of() -> None:
+    assert 'class="rows" data-noun="texts"' in page(MANY)
+    assert 'class="rows" data-noun="inputs"' in page([explained()] * 7)
+    assert page(MANY).index('id="verdict"') < page(MANY).index('id="tools"')
+
+
+def test_a_hidden_control_is_not_shown_by_another_rule() -> None:
+    assert "[hidden]{display:none!important}" in page(MANY)

@@ -15,7 +15,7 @@ from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.views.components import bar_of, signed_bars
 from conserva.views.explanation_page import fragment, page
 from conserva.views.text_levels import levels
-from conserva.views.verdict import verdict
+from conserva.views.verdict import isolated, verdict
 from conserva.views.wording import ledger_line, number
 from leaving import BAD
 from made_up_explanations import BROWSER, WITH_FOCUS, explanation, in_browser
@@ -186,6 +186,35 @@ def test_the_end_that_a_model_did_not_read_is_marked() -> None:
     assert '<span class="unread"> three &lt;b&gt;</span>' in found
     assert "truncated" in found
     assert "truncated" not in page([located("one two \n", [(0, 3), (4, 7)])])
+
+
+def test_a_verdict_does_not_name_words_that_are_small_beside_the_gap() -> None:
+    one = replace(located("one two", [(0, 3), (4, 7)]), ledger=Ledger.of(100.0, 1.0, 0.5, 0.25), output=100.0)
+    assert verdict(one).endswith(": no word counts much; the gap has +98.250.")
+
+
+def test_names_from_right_to_left_keep_the_order_of_a_verdict() -> None:
+    assert isolated("“good” (+1) and “הסרט” (+2)") == "“good” (+1) and “\u2068הסרט\u2069” (+2)"
+    one = located("הסרט", [(0, 4)])
+    assert "“\u2068הסרט\u2069” (" in page([one])
+
+
+def test_the_word_that_is_asked_about_is_no_end_that_was_not_read() -> None:
+    one = located("one two [word: <b>]", [(0, 3), (4, 7)])
+    found = page([one])
+    assert '<span class="note"> [word: &lt;b&gt;]</span>' in found
+    assert "truncated" not in found
+    found = page([located("one two three [word: one]", [(0, 3), (4, 7)])])
+    assert '<span class="unread"> three</span>' in found
+    assert "truncated" in found
+
+
+def test_classes_after_the_fifth_fold_but_not_the_target() -> None:
+    labels = ("a", "b", "c", "d", "e", "f", "positive", "g")
+    one = explanation(["[CLS]", "joy"], classes=tuple(ClassScore(label, 0.0, 0.1) for label in labels))
+    found = page([one]).partition("most probable first</h3>")[2].partition("<h3>Ledger")[0]
+    names = [re.findall("<bdi>(.*?)</bdi>", part) for part in found.split("<summary>the next 2</summary>")]
+    assert names == [["a", "b", "c", "d", "e", "positive"], ["f", "g"]]
 
 
 def test_sections_have_titles_and_share_no_text() -> None:

@@ -146,3 +146,9 @@ def test_without_a_ledger_and_with_two_inputs() -> None:
     assert "no ledger: this method does not decompose the output" in text
     assert "source: <s>The capital" in text
     assert "answer so far:  is Paris" in text
+
+
+def test_on_the_page_the_generated_text_comes_before_the_choice_of_colours() -> None:
+    html = generation_page(generation())
+    assert html.index('id="text"') < html.index('id="choices"') < html.index('id="panel"')
+    assert "opacity" not in re.findall(r"\.newline\{(.*?)\}", html)[0]  # text of less than full ink is hard to read

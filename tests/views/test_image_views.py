@@ -75,7 +75,7 @@ def test_page_needs_nothing_from_outside() -> None:
     assert "img-src data:" in text
     assert not re.search(r"https?://|<b>|<s>|<script", text)
     assert [one for one in re.findall(r'href="([^"]{5})', text) if one != "data:"] == []
-    assert "point at a patch for its score" in text
+    assert "point at or tap a patch for its score" in text
     assert "6 patches" in text
     assert "-1.000<span" in text  # the scale's ends
     assert re.findall(r"<li[^>]*><bdi>(r\dc\d)</bdi>", text) == ["r1c2", "r2c3", "r1c1", "r2c2", "r2c1", "r1c3"]

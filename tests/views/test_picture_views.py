@@ -71,7 +71,7 @@ def test_page_shows_the_picture_and_lists_its_nodes(one: Explanation) -> None:
         assert not re.search(r"https?://|<b>|<i>|<s>", text)
         assert 'role="img" aria-label="&lt;b&gt;' in text
     kind = "an atom" if one.picture["kind"] == "molecule" else "a superpixel"  # type: ignore[index]
-    assert f"point at {kind} for its score" in page([one])
+    assert f"point at or tap {kind} for its score" in page([one])
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
@@ -189,3 +189,20 @@ def test_atoms_of_the_smiles_have_their_colours_in_the_terminal() -> None:
     assert [str(span.style) for span in line.spans] == [colours.terminal_style(score, 0.5) for _, score in scored]
     apart = replace(one, picture={"kind": "molecule", "smiles": "CC"})  # as if a SMILES were not understood
     assert terminal_pictures.molecule(apart, 0.5).plain == "Cl C C C Br C N C C C O"
+
+
+@BOTH
+def test_on_a_page_every_node_can_be_tapped_and_its_title_is_shown_below_the_drawing(one: Explanation) -> None:
+    drawn, alone = str(pictures.svg(one, in_page=True)), str(pictures.svg(one))
+    titles = re.findall(r'<path [^>]*tabindex="-1" data-node="\d+"><title>([^<]+)</title></path>\n<text', drawn)
+    lines = re.findall(r'<text x="(\S+)" y="(\S+)" font-size="(\S+)"[^>]* class="title">([^<]+)</text>', drawn)
+    assert len(titles) == len(one.scores) - 1
+    assert titles == [title for *_, title in lines]
+    ((left, top, zoom),) = re.findall(r'"translate\((\S+) (\S+)\)(?: scale\((\S+)\))?"', drawn)
+    width = float(re.findall(r'viewBox="0 0 (\S+) ', drawn)[0])
+    below = float(re.findall(r'viewBox="0 0 \S+ (\S+)"', alone)[0])
+    for x, y, size, _ in lines:
+        assert float(size) * float(zoom or 1) == pytest.approx(13, rel=1e-3)
+        assert float(left) + float(zoom or 1) * float(x) == pytest.approx(width / 2, abs=0.5)
+        assert float(top) + float(zoom or 1) * float(y) > below
+    assert not re.search('tabindex|class="title"', alone)

@@ -3,19 +3,21 @@
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import conserva
 from conserva.datasets.molecules import parsed
+from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views import colours, explanation_figure, pictures, terminal_pictures
 from conserva.views.explanation_page import fragment, page
 from conserva.views.molecule import molecule_svg
 from conserva.views.picture_nodes import node_scores
 from conserva.views.superpixels import contours, region_paths, superpixels_svg
-from conserva.views.vector_drawing import circle, commands, extent
+from conserva.views.vector_drawing import Shape, TextLine, circle, commands, extent
 from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, digit, image, molecule, regions_with_corners
 
@@ -303,6 +305,34 @@ def test_drawings_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(conserva.Error, match="no explanation"):
         pictures.gallery([])
     assert node_scores(molecule("CCO")) == {0: -0.5, 1: 0.2, 2: -0.2}
+
+
+@BOTH
+def test_the_ledger_of_a_card_is_a_waterfall_that_ends_at_the_output(one: Explanation) -> None:
+    one = replace(one, ledger=Ledger(4.0, 1.0, -2.0, 0.5), output=3.5)
+    parts = pictures.card(one).parts
+    texts = [part.text for part in parts if isinstance(part, TextLine)]
+    assert texts[-10:] == [
+        *("inputs", "+4.000", "positions", "+1.000", "biases", "-2.000", "gap", "+0.500"),
+        *("= output", "+3.500"),
+    ]
+    arrows = [list(commands(part.path)) for part in parts if isinstance(part, Shape) and part.path.count("L") == 4]
+    ends = [(points[0][1][0][0], points[2][1][0][0]) for points in arrows]  # where each begins, and its point
+    assert len(ends) == 5
+    for (_, end), (start, _) in pairwise(ends[:4]):
+        assert end == start
+    assert [end > start for start, end in ends] == [True, True, False, True, True]
+    assert ends[-1] == (ends[0][0], ends[3][1])
+
+
+@BOTH
+def test_of_scores_without_a_sign_no_picture_says_for_and_against(one: Explanation) -> None:
+    one = replace(one, scores=tuple(map(abs, one.scores)), ledger=None, method="rollout")
+    drawn = [pictures.card_svg(one), pictures.gallery([one])]
+    assert not any("against" in text or "±" in text for text in drawn)
+    both = pictures.gallery([one, replace(one, scores=tuple(-score for score in one.scores), method="gi")])
+    assert "against" in both
+    assert "without a sign:" in both
 
 
 def test_of_several_inputs_each_keeps_its_line() -> None:

@@ -16,7 +16,7 @@ from conserva.engine.ledger import ENTRIES, Ledger
 from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.results.explanations import Comparison
 from conserva.views import terminal
-from conserva.views.colours import contrast, terminal_style
+from conserva.views.colours import GLYPHS, contrast, terminal_style
 from conserva.views.terminal import compare, show, show_comparison
 from conserva.views.written_text import sections_of
 from made_up_explanations import explanation
@@ -337,3 +337,19 @@ def test_other_encodings_have_separators_that_they_can_print() -> None:
         assert "\\x" not in text
         assert "\\u" not in text
     assert max(width for _, width in terminal.BARS) == terminal.BAR
+
+
+def test_the_word_that_is_asked_about_is_below_the_text() -> None:
+    lines = printed([written("one two [word: two]", [(0, 3), (4, 7)])], numbers=True).splitlines()
+    assert lines[lines.index("[word: two]") - 1].startswith("one(")
+    assert not any("…" in line for line in lines)
+
+
+def test_with_no_color_a_terminal_shows_scores_as_numbers_and_the_ledger_in_glyphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = printed([explanation(["[CLS]", "joy"])], color_system="truecolor")
+    assert "joy(+0.400)" in text
+    assert "blue" not in text
+    assert GLYPHS["positions"] in text

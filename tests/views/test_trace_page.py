@@ -62,6 +62,12 @@ def test_nothing_in_a_token_is_taken_for_markup() -> None:
     assert any("電影↵" in label for label in labels)  # a line break is shown, and does not end the label
 
 
+def test_columns_are_labelled_with_the_text_as_it_was_written() -> None:
+    one = dataclasses.replace(trace_of(3), features=("un", "##fair", "[SEP]"), text="UNfair")
+    one = dataclasses.replace(one, offsets=((0, 2), (2, 6), None), unknown=(False,) * 3)
+    assert re.findall(r'<span dir="auto">(.*?)</span>', page(one)) == ["UN", "fair", "[SEP]"]
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("features", "width"), [(5, 390), (300, 390), (300, 1280)])
 def test_in_a_browser_the_map_scrolls_in_its_box_and_tells_the_focused_score(

@@ -174,5 +174,5 @@ def _constants(entries: Sequence[Any], like: Tensor) -> Tensor:
 
 def _label(target: Any) -> str:
     if target is None:
-        return "the highest score"
+        return "the prediction"
     return getattr(target, "__name__", str(target))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._util.asked_word import with_asked_word
 from ..datasets import Labelled
 from ..engine.untouched import untouched
 from ..errors import Error
@@ -80,7 +81,7 @@ class Tokens(TextAtToken):
         pieces = [i for i, word in enumerate(encoded.words) if word is not None and word == encoded.words[position]]
         spans = [span for span in (encoded.spans[i] for i in pieces) if span is not None]
         shown = encoded.text[spans[0][0] : spans[-1][1]].strip() if spans else encoded.tokens[position]
-        return EncodedAtToken(**{**vars(encoded), "text": f"{encoded.text} [word: {shown}]"}, read=position)
+        return EncodedAtToken(**{**vars(encoded), "text": with_asked_word(encoded.text, shown)}, read=position)
 
     def _position(self, encoded: EncodedText, word: str | int) -> int:
         """Return the position of the first token of a word."""

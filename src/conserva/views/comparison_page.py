@@ -15,7 +15,7 @@ from .explanation_parts import Picture, Text, picture_of, shown, text_of
 from .ledger_steps import axis_of, ledger_steps
 from .rendering import render
 from .verdict import agreement, decision
-from .wording import gap_note, is_signed, ledger_line, outcome
+from .wording import gap_notes, is_signed, ledger_line, outcome
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _rendered(comparison: Comparison, layout: str) -> str:
             _row(explanation, axis, None if i == reference else correlations[reference][i])
             for i, explanation in enumerate(comparison)
         ],
-        "gap_notes": [note for explanation in comparison if (note := gap_note(displayed(explanation)))],
+        "gap_notes": gap_notes([displayed(explanation) for explanation in comparison]),
         "correlations": _matrix(names, correlations) if len(names) > 2 else None,
         "full": map(shown, comparison),
         "refused": displayed(comparison.refused),

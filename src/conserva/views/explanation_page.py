@@ -57,6 +57,7 @@ def page_parts(explanations: Iterable[Explanation]) -> Iterator[str]:
         "explanation_list.html",
         layout="page.html",
         title=title,
+        noun="texts" if first[0].picture is None else "inputs",
         rows=_rows(chain(first, rest), first),
         provenance=provenance_of(first[0]),
         left_out=0,
@@ -72,6 +73,7 @@ def fragment(explanations: Iterable[Explanation]) -> str:
     parts = render_parts(
         "explanation_list.html",
         layout="fragment.html",
+        noun="texts" if explanations[0].picture is None else "inputs",
         rows=_rows(explanations[:MOST_IN_NOTEBOOKS], explanations),
         provenance=provenance_of(explanations[0]),
         left_out=max(0, len(explanations) - MOST_IN_NOTEBOOKS),

@@ -10,9 +10,9 @@ from markupsafe import Markup
 from .._util.text import displayed, printable
 from ..results.explanation import Explanation
 from .colours import scale_of
-from .components import Bars, Cell, LedgerBars, Row, Table, bar_of, plain, share_bars, signed_bars
+from .components import Bar, Bars, Cell, LedgerBars, Row, Table, bar_of, plain, share_bars, signed_bars
 from .evaluation_wording import value_text
-from .picture_nodes import counted, node_noun, strongest, virtual_node
+from .picture_nodes import counted, kind_of, node_noun, strongest, virtual_node
 from .pictures import svg
 from .text_levels import Level, is_located, levels, special_tokens
 from .verdict import verdict
@@ -24,6 +24,9 @@ FEW = 8
 
 MOST = 200
 """The number of features that are listed in all."""
+
+MOST_CLASSES = 5
+"""The number of classes that are listed at first, besides the target."""
 
 _LISTS = {
     "multi_label": "Labels, each with a probability of its own",
@@ -50,8 +53,8 @@ class Shown:
     strongest: Bars
     others: Bars
     """The scores after the strongest."""
-    classes: tuple[str, Bars] | None
-    """The title and the bars of the model's outputs."""
+    classes: tuple[str, Bars, Bars] | None
+    """The title and the bars of the model's outputs: the first of them with the target's, and the others."""
     ledger: LedgerBars
     notes: tuple[str, ...]
     windows: Table | None
@@ -68,6 +71,8 @@ class Text:
     apart: list[Piece]
     """Special tokens that are not in the text."""
     unread: str
+    asked: str
+    """The word that is asked about; empty for other tasks."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,8 @@ def shown(explanation: Explanation, most: int = MOST) -> Shown:
 def text_of(explanation: Explanation) -> Text:
     """Return an explained text at all levels of detail."""
     found, located = levels(explanation), is_located(explanation)
-    unread = found[0].sections[-1].after.rstrip() if located else ""
-    return Text(found, located, special_tokens(explanation), unread)
+    last = found[0].sections[-1]
+    return Text(found, located, special_tokens(explanation), last.after.rstrip() if located else "", last.asked)
 
 
 def picture_of(explanation: Explanation, scale: float) -> Picture:
@@ -141,7 +146,7 @@ def _part(named: list[tuple[str, float]], first: int, last: int) -> Bars:
     return Bars(bars.bars[first:last], bars.zero)
 
 
-def _classes(explanation: Explanation) -> tuple[str, Bars] | None:
+def _classes(explanation: Explanation) -> tuple[str, Bars, Bars] | None:
     """Return the outputs of all classes: probabilities if there are some, otherwise the outputs themselves."""
     classes = explanation.classes
     head = str(explanation.provenance.get("head"))
@@ -152,13 +157,19 @@ def _classes(explanation: Explanation) -> tuple[str, Bars] | None:
     else:
         title = _LISTS.get(head, "Classes, the most probable first")
         bars = share_bars([(each.label, each.probability or 0.0) for each in classes])
-    kinds = ["aim" if each.label == explanation.target else "" for each in classes]
-    return title, replace(bars, bars=[replace(bar, kind=kind) for bar, kind in zip(bars.bars, kinds, strict=True)])
+    first: list[Bar] = []
+    others: list[Bar] = []
+    for i, (bar, each) in enumerate(zip(bars.bars, classes, strict=True)):
+        is_target = each.label == explanation.target
+        shown = first if i < MOST_CLASSES or is_target else others
+        shown.append(replace(bar, kind="aim" if is_target else ""))
+    return title, replace(bars, bars=first), replace(bars, bars=others)
 
 
 def _notes(explanation: Explanation, count: int) -> Iterator[str]:
     if explanation.picture is not None:
-        yield counted(explanation)
+        names = ", named by row and column: r1c2 is the second in the first row"
+        yield f"{counted(explanation)}{names if kind_of(explanation) == 'image' else ''}"
     if any(explanation.unknown):
         tokens = sorted({name for name, odd in zip(explanation.features, explanation.unknown, strict=True) if odd})
         yield f"Underlined with dots: not in the model's vocabulary. The model reads {', '.join(tokens[:3])} instead."

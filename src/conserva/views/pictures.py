@@ -11,14 +11,15 @@ from .._util.text import displayed
 from ..engine.ledger import ENTRIES
 from ..errors import Error
 from ..results.explanation import Explanation
-from .colours import LEDGER, hexadecimal, ink, scale_of, shade
+from .colours import hexadecimal, ink, scale_of, shade
 from .molecule import molecule_drawing
 from .patch_overlay import overlay_drawing
+from .picture_ledger import ROW, ledger_parts
 from .picture_nodes import kind_of, label, virtual_node
 from .superpixels import superpixels_drawing
 from .vector_drawing import NOTE, Drawing, Inset, Shape, TextLine, rectangle
 from .vector_drawing import svg as drawn
-from .wording import caption, ledger_line, number, outcome, scale_line
+from .wording import caption, colours_line, is_signed, ledger_line, number, outcome, scales_note
 
 KINDS: dict[str, Callable[[Explanation, float | None], Drawing]] = {
     "molecule": molecule_drawing,
@@ -88,8 +89,10 @@ def gallery_drawing(explanations: Sequence[Explanation]) -> Drawing:
             middle = (wide - panel.width) / 2
             parts.append(Inset(_EDGE + middle + right * (wide + _GAP), top + down * (high + _GAP), 1, panel))
         top += (max(panels) // columns + 1) * (high + _GAP) + 6
-    own = "each picture has its own colour scale, from blue (against) to red (for the target)"
-    return Drawing(width + 2 * _EDGE, top + 16, (*parts, TextLine(_EDGE, top + 2, own, 10, NOTE)))
+    for line in _wrapped(scales_note(explanations, "picture"), width, 10):
+        parts.append(TextLine(_EDGE, top + 2, line, 10, NOTE))
+        top += 13
+    return Drawing(width + 2 * _EDGE, top + 3, tuple(parts))
 
 
 def _panels(row: Mapping[str, Explanation], methods: Sequence[str]) -> dict[int, Drawing]:
@@ -126,7 +129,8 @@ def _panel(explanation: Explanation, scale: float | None) -> Drawing:
     parts: list[Shape | TextLine | Inset] = [Inset(middle - ZOOM * picture.width / 2, 0, ZOOM, picture)]
     parts.append(TextLine(middle, high + 14, name, anchor="middle"))
     if scale is not None:
-        notes = [f"±{number(scale)[1:]}", *(f"{node} {number(score)}" for node, score in virtual_node(explanation))]
+        reach = f"±{number(scale)[1:]}" if is_signed(explanation) else f"0 to {number(scale)}"
+        notes = [reach, *(f"{node} {number(score)}" for node, score in virtual_node(explanation))]
         parts.append(TextLine(middle, high + 28, " · ".join(notes), 9.5, NOTE, "middle"))
     return Drawing(wide, high + 32, tuple(parts))
 
@@ -148,28 +152,31 @@ def card(explanation: Explanation) -> Drawing:
         parts.append(TextLine(_EDGE, y, line, size, NOTE if not bold else "#1a1a1a", bold=bold))
     parts.append(Inset(_EDGE + (width - picture.width) / 2, y + 8, 1, picture))
     y += picture.height + 24
-    parts += [*_scale_bar(scale, y), *_chips(explanation, scale, y)]
+    parts += [*_scale_bar(scale, y, is_signed(explanation)), *_chips(explanation, scale, y)]
     y += 34
-    parts += _ledger_parts(explanation, y, width)
-    return Drawing(width + 2 * _EDGE, y + (40 if explanation.ledger else 18), tuple(parts))
+    if explanation.ledger is None:
+        parts.append(TextLine(_EDGE, y + 4, ledger_line(explanation), 10, NOTE))
+        return Drawing(width + 2 * _EDGE, y + 18, tuple(parts))
+    parts += ledger_parts(explanation.ledger, explanation.output, _EDGE, y, width)
+    return Drawing(width + 2 * _EDGE, y + ROW * (len(ENTRIES) + 1) + _EDGE, tuple(parts))
 
 
 def card_svg(explanation: Explanation) -> Markup:
     """Return the drawing of `card` as SVG."""
     explanation = displayed(explanation)
-    return drawn(
-        card(explanation), f"{label(explanation)} {scale_line(scale_of([explanation]))}. {ledger_line(explanation)}."
-    )
+    colours = colours_line(explanation, scale_of([explanation]))
+    return drawn(card(explanation), f"{label(explanation)} {colours}. {ledger_line(explanation)}.")
 
 
-def _scale_bar(scale: float, y: float) -> Iterator[Shape | TextLine]:
+def _scale_bar(scale: float, y: float, signed: bool) -> Iterator[Shape | TextLine]:
     steps, wide, left = 41, 3.0, _EDGE + 88
-    yield TextLine(left - 6, y + 9, f"against {number(-scale)}", 10, NOTE, "end")
+    low = -1 if signed else 0
+    yield TextLine(left - 6, y + 9, f"against {number(-scale)}" if signed else "0", 10, NOTE, "end")
     for step in range(steps):  # each rectangle extends to the end of the bar, so that no seams show
-        colour = hexadecimal(shade(step / (steps - 1) * 2 - 1, 1))
+        colour = hexadecimal(shade(low + (1 - low) * step / (steps - 1), 1))
         yield Shape(rectangle(left + step * wide, y, (steps - step) * wide, 10), colour)
     yield Shape(rectangle(left, y, steps * wide, 10), stroke="#cccccc", width=0.6)
-    yield TextLine(left + steps * wide + 6, y + 9, f"{number(scale)} for", 10, NOTE)
+    yield TextLine(left + steps * wide + 6, y + 9, f"{number(scale)}{' for' if signed else ''}", 10, NOTE)
 
 
 def _chips(explanation: Explanation, scale: float, y: float) -> Iterator[Shape | TextLine]:
@@ -181,24 +188,6 @@ def _chips(explanation: Explanation, scale: float, y: float) -> Iterator[Shape |
         yield Shape(rectangle(left, y - 5, wide, 20), hexadecimal(background), "#cccccc", 0.6)
         yield TextLine(left + wide / 2, y + 9, text, 11, hexadecimal(ink(background)), "middle")
         left += wide + 8
-
-
-def _ledger_parts(explanation: Explanation, y: float, width: float) -> Iterator[Shape | TextLine]:
-    if explanation.ledger is None:
-        yield TextLine(_EDGE, y + 4, ledger_line(explanation), 10, NOTE)
-        return
-    sizes = {name: abs(getattr(explanation.ledger, name)) for name in ENTRIES}
-    total, x = sum(sizes.values()) or 1.0, _EDGE
-    for name, size in sizes.items():
-        yield Shape(rectangle(x, y, width * size / total, 10), LEDGER[name])
-        x += width * size / total
-    x = _EDGE
-    for name in ENTRIES:
-        text = f"{name} {number(getattr(explanation.ledger, name))}"
-        yield Shape(rectangle(x, y + 17, 8, 8), LEDGER[name])
-        yield TextLine(x + 12, y + 25, text, 9.5, NOTE)
-        x += 12 + len(text) * 9.5 * _LETTER + 8
-    yield TextLine(x, y + 25, f"= {number(explanation.output)}", 9.5, NOTE)
 
 
 def _cut(text: str, width: float, size: float) -> str:

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .colours import grounds, shades, tint, tint_kind
+from .verdict import isolated
 from .wording import number, percent
 
 LOADER = PackageLoader("conserva.views", "templates")
@@ -49,7 +50,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     result.filters |= {"number": number, "percent": percent, "shades": shades, "grounds": grounds}
-    result.filters |= {"tint": tint, "tint_kind": tint_kind}
+    result.filters |= {"tint": tint, "tint_kind": tint_kind, "isolated": isolated}
     result.globals |= {"asset": asset, "script_hash": script_hash}
     result.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return result

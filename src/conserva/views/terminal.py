@@ -23,7 +23,7 @@ from .wording import (
     caption,
     classes_line,
     colours_line,
-    gap_note,
+    gap_notes,
     hidden_line,
     ledger_line,
     ledger_note,
@@ -95,6 +95,7 @@ def _text(
     for section in sections:
         lines += [Line(section.name, style="dim underline")] if section.name else []
         lines.append(written_line(section.pieces, scale, console, width, numbers))
+        lines += _notes(section.asked.strip())
     return lines
 
 
@@ -127,9 +128,8 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
             console.print(note)
     pictured = bool(explained) and explained[0].picture is not None
     console.print(_pictures(rows, console) if pictured else _table(rows, texts, console, numbers))
-    for explanation in explained:
-        for note in _notes(gap_note(explanation)):
-            console.print(note)
+    for note in _notes(*gap_notes(explained)):
+        console.print(note)
     if any(explanation.ledger is not None for explanation in explained):
         console.print(Line(f"{' + '.join(ENTRIES)} = output, {number(explained[0].output)}", style="dim"))
     unknown = any(piece.unknown for sections in texts.values() for section in sections for piece in section.pieces)

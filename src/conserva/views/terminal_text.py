@@ -18,8 +18,8 @@ UNKNOWN_NOTE = f"{UNKNOWN} marks text that is not in the model's vocabulary"
 
 
 def has_shades(console: Console) -> bool:
-    """Return whether a terminal has enough colours to show a score as a shade."""
-    return console.color_system in ("truecolor", "256")
+    """Return whether a terminal has enough colours to show a score as a shade; with NO_COLOR none has."""
+    return not console.no_color and console.color_system in ("truecolor", "256")
 
 
 def has_unicode(console: Console) -> bool:

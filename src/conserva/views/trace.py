@@ -21,6 +21,7 @@ from .terminal import ledger_block
 from .terminal_text import fitted, has_shades, has_unicode, sign
 from .trace_wording import headline, scale_of, sums_note
 from .wording import number, scale_line, sink_line
+from .written_text import spelled
 
 LABELLED = 120
 """Maximum number of labelled features in a picture; of more features, every n-th is labelled."""
@@ -41,7 +42,7 @@ NO_SCORE = "#eeeeee"
 def show_trace(trace: Trace, console: Console | None = None) -> None:
     """Print a trace, one line per feature, or the largest scores of each layer if the terminal has too few colours."""
     console = console or Console()
-    trace = displayed(trace)
+    trace = displayed(replace(trace, features=tuple(spelled(trace))))
     console.print(Line(headline(trace), style="bold"))
     notes = [sums_note(trace)]
     if has_shades(console):
@@ -68,7 +69,7 @@ def draw_trace(trace: Trace, path: str | Path) -> None:
     """Draw a trace and save it in the format of the file name's extension."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    trace = displayed(trace)
+    trace = displayed(replace(trace, features=tuple(spelled(trace))))
     many, rows, scale = len(trace.features), len(trace.layers), scale_of(trace)
     cell = 0.24 if many <= 40 else 9.0 / many
     every = -(-many // LABELLED)

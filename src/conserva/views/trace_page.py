@@ -9,6 +9,7 @@ from .rendering import render
 from .trace_wording import LOOK_FOR, headline, scale_of, sums_note
 from .verdict import verdict
 from .wording import ledger_line
+from .written_text import spelled
 
 FEW, MANY = 10, 60
 """Up to `FEW` features, the cells show their numbers; with more than `MANY`, they are narrow."""
@@ -25,20 +26,21 @@ def fragment(trace: Trace) -> str:
 
 
 def _rendered(layout: str, trace: Trace) -> str:
+    raw, names = trace.explanation(), spelled(trace)
     trace = displayed(trace)
     explanation = trace.explanation()
     rows = [
-        (layer, list(zip(trace.features, scores, strict=True)), total)
+        (layer, list(zip(names, scores, strict=True)), total)
         for layer, scores, total in zip(trace.layers, trace.scores, trace.sums, strict=True)
     ]
     return render(
         "trace.html",
         layout=layout,
         title=headline(trace),
-        verdict=verdict(trace.explanation()),
+        verdict=verdict(raw),
         scale=scale_of(trace),
         rows=rows[::-1],
-        features=list(zip(trace.features, trace.special, strict=True)),
+        features=list(zip(names, trace.special, strict=True)),
         size=_size(len(trace.features)),
         look_for=LOOK_FOR,
         sums_note=sums_note(trace),

@@ -22,6 +22,9 @@ INK, NOTE = "#1a1a1a", "#595959"
 ROUND = 10
 """The corner radius of the white background, which keeps a drawing readable on a dark page."""
 
+STRIP, NARROWEST = 24, 180
+"""On pages: the height of the strip below a drawing, in which the title of a node is shown, and its minimum width."""
+
 UNITS_PER_INCH = 96
 _KAPPA = 0.5523  # length of the control handles with which four cubic Bézier curves approximate a unit circle
 _TOKEN = re.compile(r"[A-Za-z]|-?[0-9.]+(?:e-?[0-9]+)?")
@@ -119,8 +122,15 @@ def extent(shapes: Iterable[Shape]) -> tuple[float, float, float, float]:
 
 
 def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
-    """Return a drawing as an SVG element on a white background; HTML pages need no namespace (`in_page`)."""
-    size = {"width": _short(drawing.width), "height": _short(drawing.height)}
+    """Return a drawing as an SVG element on a white background.
+
+    In HTML pages (`in_page`) it needs no namespace, and the title of the node that is pointed at or tapped is shown in a
+    strip below the drawing: touch screens have no tooltips.
+    """
+    width, height = drawing.width, drawing.height
+    if in_page:
+        width, height = max(width, NARROWEST), height + STRIP
+    size = {"width": _short(width), "height": _short(height)}
     attributes = {
         **({} if in_page else {"xmlns": "http://www.w3.org/2000/svg"}),
         "viewBox": f"0 0 {size['width']} {size['height']}",
@@ -128,14 +138,37 @@ def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
         **{"role": "img", "aria-label": label, "font-family": "system-ui,sans-serif"},
     }
     background = element("rect", {**size, "rx": str(ROUND), "fill": "#fff"})
-    return markup(element("svg", attributes, background, *map(_element, drawing.parts)))
+    strip = _Strip(width / 2, height - STRIP / 3) if in_page else None
+    return markup(element("svg", attributes, background, *_elements(drawing, strip)))
 
 
-def _element(part: Shape | TextLine | Raster | Inset) -> Element:
+@dataclass(frozen=True)
+class _Strip:
+    """Where the title of a node is written, in the coordinates of the drawing that the node is in."""
+
+    x: float
+    y: float
+    zoom: float = 1.0
+
+    def inside(self, inset: Inset) -> _Strip:
+        return _Strip((self.x - inset.x) / inset.zoom, (self.y - inset.y) / inset.zoom, self.zoom / inset.zoom)
+
+
+def _elements(drawing: Drawing, strip: _Strip | None) -> Iterator[Element]:
+    for part in drawing.parts:
+        yield _element(part, strip)
+        if strip is not None and isinstance(part, Shape) and part.node is not None:
+            line = TextLine(strip.x, strip.y, part.title, 13 * strip.zoom, anchor="middle", bold=True)
+            title = _element(line, None)
+            title.set("class", "title")  # shown by the style sheet while the element before it is pointed at or tapped
+            yield title
+
+
+def _element(part: Shape | TextLine | Raster | Inset, strip: _Strip | None) -> Element:
     if isinstance(part, Inset):
         zoom = "" if part.zoom == 1 else f" scale({part.zoom:g})"
         attributes = {"transform": f"translate({_short(part.x)} {_short(part.y)}){zoom}"}
-        return element("g", attributes, *map(_element, part.drawing.parts))
+        return element("g", attributes, *_elements(part.drawing, strip and strip.inside(part)))
     if isinstance(part, TextLine):
         attributes = {"x": _short(part.x), "y": _short(part.y), "font-size": f"{part.size:g}"}
         bold = {"font-weight": "bold"} if part.bold else {}
@@ -143,10 +176,10 @@ def _element(part: Shape | TextLine | Raster | Inset) -> Element:
     if isinstance(part, Raster):
         size = {"width": _short(part.width), "height": _short(part.height), "preserveAspectRatio": "none"}
         return element("image", {"href": f"data:image/png;base64,{part.png}", **size})
-    return _path(part)
+    return _path(part, focusable=strip is not None)
 
 
-def _path(shape: Shape) -> Element:
+def _path(shape: Shape, focusable: bool) -> Element:
     drawn = {"d": shape.path, "fill": shape.fill}
     if shape.stroke != "none":
         drawn |= {"stroke": shape.stroke, "stroke-width": f"{shape.width:g}", "stroke-linejoin": "round"}
@@ -154,7 +187,9 @@ def _path(shape: Shape) -> Element:
         drawn["opacity"] = f"{shape.opacity:g}"
     if shape.node is None:
         return element("path", {**drawn, "pointer-events": "none"})  # only nodes react to the mouse
-    path = element("path", {**drawn, "data-node": str(shape.node)})
+    # A tap focuses it. With the keyboard one would have to tab through hundreds: the page lists all scores.
+    focus = {"tabindex": "-1"} if focusable else {}
+    path = element("path", {**drawn, **focus, "data-node": str(shape.node)})
     path.append(element("title", {}, text=shape.title))
     return path
 

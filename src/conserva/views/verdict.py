@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Sequence
 
 from .._util.text import displayed, printable
@@ -18,6 +20,21 @@ _MENTIONED = 2
 _SMALL = 0.05
 """Features below this share of the largest score are not named; nor is any if other parts of the output are so much
 larger."""
+
+_GAP = "the gap"
+
+_NAME = re.compile("(?<=“)[^”]*(?=”)")
+
+
+def isolated(sentence: str) -> str:
+    """Return a sentence in which each quoted name that is read from right to left leaves the rest as it is."""
+    return _NAME.sub(
+        lambda name: f"\u2068{name[0]}\u2069" if any(map(_is_right_to_left, name[0])) else name[0], sentence
+    )
+
+
+def _is_right_to_left(letter: str) -> bool:
+    return unicodedata.bidirectional(letter) in ("R", "AL")
 
 
 def verdict(explanation: Explanation) -> str:
@@ -73,7 +90,7 @@ def _reasons(explanation: Explanation) -> str:
     most = max(rest, key=lambda name: abs(rest[name]))
     if scores and largest < _SMALL * abs(rest[most]):
         kind = "node" if explanation.picture is not None else "word"
-        return f"no {kind} counts much; {most} have {number(rest[most])}"
+        return f"no {kind} counts much; {most} {'has' if most == _GAP else 'have'} {number(rest[most])}"
     named: dict[str, float] = {}
     for name, score in sorted(scores, key=lambda each: -abs(each[1])):
         if abs(score) > _SMALL * largest:
@@ -92,7 +109,8 @@ def _rest(explanation: Explanation) -> dict[str, float]:
     special = (score for score, added in zip(explanation.scores, explanation.special, strict=True) if added)
     rest = {"special tokens": math.fsum(special)}
     if explanation.ledger is not None:
-        rest |= {"positions": explanation.ledger.positions, "biases": explanation.ledger.biases}
+        ledger = explanation.ledger
+        rest |= {"positions": ledger.positions, "biases": ledger.biases, _GAP: ledger.gap}
     return rest
 
 

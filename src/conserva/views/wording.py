@@ -65,17 +65,35 @@ def ledger_note(explanation: Explanation) -> str:
 
 def gap_note(explanation: Explanation) -> str:
     """Return what a large gap means and how to close it; an empty string for small gaps and without a ledger."""
-    ledger, method = explanation.ledger, explanation.method
-    if ledger is None or ledger.gap_share <= LARGE_GAP:
-        return ""
-    found = f"The gap of {method} is {ledger.gap_share:.0%} of {OF_LEDGER}:"
-    if method.partition(":")[0] == DEFAULT:
-        dtype = explanation.provenance.get("dtype", "low precision")
-        return f"{found} rounding errors of {dtype}. Load the model in float32, and it closes."
-    command = f" To see where it arises: conserva audit --rules {method} --text TEXT." if method in RULE_SETS else ""
+    return "".join(gap_notes([explanation]))
+
+
+def gap_notes(explained: Sequence[Explanation]) -> list[str]:
+    """Return what the large gaps of several methods mean, in one note for those of the same cause."""
+    causes: dict[str, list[Explanation]] = {}
+    for one in explained:
+        if one.ledger is not None and one.ledger.gap_share > LARGE_GAP:
+            is_rounding = one.method.partition(":")[0] == DEFAULT
+            cause = one.provenance.get("dtype", "low precision") if is_rounding else ""
+            causes.setdefault(cause, []).append(one)
+    return [_gap_note(dtype, those) for dtype, those in causes.items()]
+
+
+def _gap_note(dtype: str, explained: Sequence[Explanation]) -> str:
+    shares = [(one.method, one.ledger.gap_share) for one in explained if one.ledger is not None]
+    first, *others = (f"of {method} {'is ' if i == 0 else ''}{share:.0%}" for i, (method, share) in enumerate(shares))
+    listed = " and ".join([", ".join([first, *others[:-1]]), *others[-1:]])
+    found = f"The gap {listed} of {OF_LEDGER}"
+    if dtype:
+        return f"{found}: rounding errors of {dtype}. Load the model in float32, and it closes."
+    one = explained[0]
+    if len(explained) == 1 and one.ledger is not None:
+        found += f": it attributes {number(one.output - one.ledger.gap)} of the output {number(one.output)}"
+    audited = ",".join(method for method, _ in shares if method in RULE_SETS)
+    command = f" To see where it arises: conserva audit --rules {audited} --text TEXT." if audited else ""
+    whose = "its" if len(explained) == 1 else "these"
     return (
-        f"{found} it attributes {number(explanation.output - ledger.gap)} of the output {number(explanation.output)}. "
-        f"Do not read its scores as shares of the output. Under {DEFAULT} the gap is rounding error.{command}"
+        f"{found}. Do not read {whose} scores as shares of the output. Under {DEFAULT} the gap is rounding error.{command}"
     )
 
 
@@ -180,11 +198,12 @@ def windows_line(explanation: Explanation) -> str:
     )
 
 
-def scales_note(explained: Sequence[Explanation]) -> str:
+def scales_note(explained: Sequence[Explanation], what: str = "row") -> str:
     """Return the legend of a comparison, in which each method has its own colour scale."""
-    signless = [explanation.method for explanation in explained if not is_signed(explanation)]
-    note = "each row has its own colour scale"
-    if len(signless) < len(explained):
+    signed = [explanation.method for explanation in explained if is_signed(explanation)]
+    signless = list(dict.fromkeys(one.method for one in explained if one.method not in signed))
+    note = f"each {what} has its own colour scale"
+    if signed:
         note += ": red for, blue against the target"
     return f"{note}; without a sign: {', '.join(signless)}" if signless else note
 

@@ -10,8 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from .._util.asked_word import split_asked_word
 from .._util.text import printable
 from ..results.explanation import Explanation
+from ..results.trace import Trace
 
 LEFT_OUT = "…"
 """Stands for characters that belong to no feature, because the text was truncated or a feature was removed."""
@@ -39,6 +41,8 @@ class Section:
     name: str
     pieces: Sequence[Piece]
     after: str = ""
+    asked: str = ""
+    """The word that is asked about, as the description of the input has it after the text."""
 
 
 def as_written(explanation: Explanation) -> list[Section]:
@@ -51,6 +55,7 @@ def as_written(explanation: Explanation) -> list[Section]:
                 for piece in section.pieces
             ],
             _lines(section.after),
+            printable(section.asked),
         )
         for section in _cut(explanation)
     ]
@@ -58,10 +63,13 @@ def as_written(explanation: Explanation) -> list[Section]:
 
 def sections_of(explanation: Explanation) -> list[Section]:
     """Return the text of each input with signs for line breaks and for characters that belong to no feature."""
-    return [Section(printable(section.name), _with_signs(section)) for section in _cut(explanation)]
+    return [
+        Section(printable(section.name), _with_signs(section), asked=printable(section.asked))
+        for section in _cut(explanation)
+    ]
 
 
-def spelled(explanation: Explanation) -> list[str]:
+def spelled(explanation: Explanation | Trace) -> list[str]:
     """Return the name of each feature: its characters in the text, or the tokenizer's spelling."""
     return [
         printable((explanation.text[slice(*span)].strip() if span else "") or feature)
@@ -103,7 +111,8 @@ def _section(whole: Explanation, name: str, features: range) -> Section:
             end = stop
         pieces.append(Piece(text, whole.scores[i], whole.special[i], whole.unknown[i], before, alone))
     is_located = not all(piece.alone for piece in pieces)
-    return Section(name, pieces, whole.text[end:] if is_located and not whole.sections else "")
+    after, asked = split_asked_word(whole.text[end:]) if is_located and not whole.sections else ("", "")
+    return Section(name, pieces, after, asked)
 
 
 def _spelling(whole: Explanation, i: int, separator: str) -> tuple[str, str]:

@@ -41,20 +41,27 @@ const update = () => {
     if (row.hidden === kept) row.hidden = !kept;
     count += kept;
   });
-  find("count").textContent = count === rows.length ? `${thousands(count)} texts`
-    : `${thousands(count)} of ${thousands(rows.length)} texts`;
+  find("count").textContent = count === rows.length ? `${thousands(count)} ${list.dataset.noun}`
+    : `${thousands(count)} of ${thousands(rows.length)} ${list.dataset.noun}`;
 };
 
 const counts = new Map();
 for (const row of rows) counts.set(row.dataset.target, (counts.get(row.dataset.target) ?? 0) + 1);
-for (const [name, count] of Array.from(counts).sort((a, b) => b[1] - a[1]))
-  target.append(new Option(`${name} (${thousands(count)})`, name));
+const ranked = Array.from(counts).sort((a, b) => b[1] - a[1]);
+for (const [name, count] of ranked) target.append(new Option(`${name} (${thousands(count)})`, name));
 for (const key of ["probability", "gap"])
   if (!rows.some(row => key in row.dataset))
     for (const option of Array.from(sort.options)) if (option.value.startsWith(key)) option.remove();
 const many = rows.filter(row => row.dataset.large === "yes").length;
 find("gaps").append(` (${thousands(many)})`);
 find("gaps").hidden = many === 0;
+// The list is written row by row, so its verdict is known when all of them are there.
+const named = ranked.slice(0, 3).map(([name, count]) => `${thousands(count)} for \u2068${name}\u2069`);
+const rest = rows.length - ranked.slice(0, 3).reduce((sum, [, count]) => sum + count, 0);
+if (rest) named.push(`${thousands(rest)} for others`);
+find("verdict").textContent = `${thousands(rows.length)} ${list.dataset.noun} are explained: `
+  + [named.slice(0, -1).join(", "), named.at(-1)].filter(Boolean).join(" and ") + (many ? `; ${thousands(many)} of them with a large gap.` : ".");
+find("verdict").hidden = false;
 search.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(update, 120); });
 for (const control of [sort, target, large]) control.addEventListener("change", update);
 update();
