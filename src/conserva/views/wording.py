@@ -92,9 +92,8 @@ def _gap_note(dtype: str, explained: Sequence[Explanation]) -> str:
     audited = ",".join(method for method, _ in shares if method in RULE_SETS)
     command = f" To see where it arises: conserva audit --rules {audited} --text TEXT." if audited else ""
     whose = "its" if len(explained) == 1 else "these"
-    return (
-        f"{found}. Do not read {whose} scores as shares of the output. Under {DEFAULT} the gap is rounding error.{command}"
-    )
+    advice = f"Do not read {whose} scores as shares of the output. Under {DEFAULT} the gap is rounding error."
+    return f"{found}. {advice}{command}"
 
 
 def cancellation_note(explanation: Explanation) -> str:
