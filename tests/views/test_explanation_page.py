@@ -276,6 +276,7 @@ def test_bars_lie_on_the_side_of_their_sign() -> None:
         0.5,
         [(0.5, 0.5, "for"), (0.25, 0.25, "against"), (0.5, 0.0, "")],
     )
+    assert [(bar.width, bar.kind) for bar in signed_bars([("a", 2.0), ("b", -1e-6)]).bars] == [(0.5, "for"), (0.0, "")]
     assert signed_bars([("a", 2.0)]).zero == 0
     assert signed_bars([("a", -2.0)]).zero == 1
     assert signed_bars([]).bars == []
@@ -323,6 +324,10 @@ def test_each_entry_begins_where_the_one_before_ends() -> None:
     ]
 
 
+def test_a_gap_of_rounding_errors_has_no_bar() -> None:
+    assert drawn(Ledger.of(2.0, 2.0 + 3e-6, 0.0, 0.0), 2.0)[3][1:] == (0.999999, 0.0, 0.999999, "")
+
+
 def test_a_loss_and_a_gain_do_not_look_alike() -> None:
     lost, won = drawn(Ledger.of(-11.2, -11.2, 0.0, 0.0), -11.2), drawn(Ledger.of(2.8, 2.8, 0.0, 0.0), 2.8)
     assert (lost[0][3], lost[0][4]) == (0.0, "down")
@@ -341,7 +346,7 @@ def test_the_ledger_on_a_page_adds_up_and_is_named_for_screen_readers() -> None:
 
 def test_a_large_gap_is_explained_below_the_ledger() -> None:
     large = scored(ledger=Ledger.of(1.5, 0.5, 0.0, 0.0), method="gi")
-    assert "The gap of gi is 67% of the sum of its ledger's absolute values: relevance is lost" in unescape(
+    assert "The gap of gi is 67% of the sum of its ledger's absolute values: it attributes +0.500" in unescape(
         page([large])
     )
     assert "absolute values" not in page([scored(ledger=Ledger.of(1.5, 1.5, 0.0, 0.0))])

@@ -15,6 +15,9 @@ from .wording import number
 if TYPE_CHECKING:
     from ..engine.ledger import Ledger
 
+LEAST_VISIBLE = 1e-3
+"""Bars that are shorter than this share of their axis are not drawn: those of rounding errors."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -117,10 +120,10 @@ def bar_of(
                     step.name,
                     step.value,
                     left=(min(step.start, step.end) - low) / width,
-                    width=abs(step.end - step.start) / width,
+                    width=_visible(abs(step.end - step.start) / width),
                     end=(step.end - low) / width,
                     text=number(step.value),
-                    kind="down" if step.value < 0 else "up" if step.value > 0 else "",
+                    kind=_kind((step.end - step.start) / width, "up", "down"),
                     colour=LEDGER_ON_PAGES.get(step.name, ""),
                 )
                 for step in steps
@@ -144,15 +147,24 @@ def signed_bars(named: Iterable[tuple[str, float]]) -> Bars:
                 name,
                 score,
                 left=zero + min(score, 0.0) / width,
-                width=abs(score) / width,
+                width=_visible(abs(score) / width),
                 end=zero + score / width,
                 text=number(score),
-                kind="against" if score < 0 else "for" if score > 0 else "",
+                kind=_kind(score / width, "for", "against"),
             )
             for name, score in named
         ],
         zero,
     )
+
+
+def _visible(width: float) -> float:
+    return 0.0 if width < LEAST_VISIBLE else width
+
+
+def _kind(share: float, above: str, below: str) -> str:
+    """Return the class of a bar, which gives it a visible width; empty for rounding errors."""
+    return "" if abs(share) < LEAST_VISIBLE else above if share > 0 else below
 
 
 def share_bars(named: Iterable[tuple[str, float]]) -> Bars:
