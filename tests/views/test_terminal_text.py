@@ -296,8 +296,8 @@ def test_windows_and_the_first_token_have_a_line_each() -> None:
 def test_a_large_gap_is_explained_below_the_ledger() -> None:
     lossy = explanation(["a"], method="gi", ledger=Ledger.of(1.5, 0.1, 0.0, 0.0))
     lines = printed(lossy, 200).splitlines()
-    assert lines[-2].startswith("The gap of gi is 93% of the sum of its ledger's absolute values: relevance is lost")
-    assert lines[-3].startswith("= output")
+    assert lines[-3].startswith("The gap of gi is 93% of the sum of its ledger's absolute values: it attributes +0.100")
+    assert lines[-4].startswith("= output")
     small = explanation(["a"], ledger=Ledger.of(1.5, 1.5, 0.0, 0.0))
     assert "The gap" not in printed(small, 200)
     assert "The gap of gi is 93%" in printed(Comparison((small, lossy)), 200)
