@@ -28,7 +28,9 @@ _NAME = re.compile("(?<=“)[^”]*(?=”)")
 
 def isolated(sentence: str) -> str:
     """Return a sentence in which each quoted name that is read from right to left leaves the rest as it is."""
-    return _NAME.sub(lambda name: f"\u2068{name[0]}\u2069" if any(map(_is_right_to_left, name[0])) else name[0], sentence)
+    return _NAME.sub(
+        lambda name: f"\u2068{name[0]}\u2069" if any(map(_is_right_to_left, name[0])) else name[0], sentence
+    )
 
 
 def _is_right_to_left(letter: str) -> bool:

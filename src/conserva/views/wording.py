@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain, repeat
 
 from ..engine.ledger import ENTRIES, Ledger
 from ..engine.rules import DEFAULT, RULE_SETS
@@ -81,9 +80,9 @@ def _cause(explanation: Explanation, ledger: Ledger[float]) -> tuple[str, bool]:
 
 def _gap_note(cause: str, shares: Mapping[str, str], audited: bool) -> str:
     command = f"; conserva audit, with --rules {','.join(shares)} and this input, shows where it arises"
-    verbs = chain([" is"], repeat(""))
-    first, *others = (f"of {method}{verb} {share}" for (method, share), verb in zip(shares.items(), verbs, strict=False))
-    listed = " and ".join([", ".join([first, *others[:-1]]), *others[-1:]])
+    (method, share), *others = shares.items()
+    rest = [f"of {other} {its}" for other, its in others]
+    listed = " and ".join([", ".join([f"of {method} is {share}", *rest[:-1]]), *rest[-1:]])
     return f"The gap {listed} of {OF_LEDGER}: {cause}{command if audited else ''}."
 
 
