@@ -124,8 +124,8 @@ def extent(shapes: Iterable[Shape]) -> tuple[float, float, float, float]:
 def svg(drawing: Drawing, label: str, *, in_page: bool = False) -> Markup:
     """Return a drawing as an SVG element on a white background.
 
-    In HTML pages (`in_page`) it needs no namespace, and the title of the node that is pointed at or tapped is shown in a
-    strip below the drawing: touch screens have no tooltips.
+    In HTML pages (`in_page`) it needs no namespace, and the title of the node that is pointed at or tapped is shown
+    in a strip below the drawing: touch screens have no tooltips.
     """
     width, height = drawing.width, drawing.height
     if in_page:
