@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-<<<<<<< HEAD
 from collections.abc import Sequence
-=======
-from collections.abc import Mapping, Sequence
->>>>>>> w-screens
 
 from ..engine.ledger import ENTRIES, Ledger
 from ..engine.rules import DEFAULT, RULE_SETS
@@ -83,7 +79,6 @@ def gap_notes(explained: Sequence[Explanation]) -> list[str]:
     return [_gap_note(dtype, those) for dtype, those in causes.items()]
 
 
-<<<<<<< HEAD
 def _gap_note(dtype: str, explained: Sequence[Explanation]) -> str:
     shares = [(one.method, one.ledger.gap_share) for one in explained if one.ledger is not None]
     first, *others = (f"of {method} {'is ' if i == 0 else ''}{share:.0%}" for i, (method, share) in enumerate(shares))
@@ -114,23 +109,6 @@ def cancellation_note(explanation: Explanation) -> str:
         f"Large entries cancel: {most} {number(entries[most])} and {least} {number(entries[least])}, for an output of "
         f"{number(explanation.output)}. Compare the scores with each other, not with the output."
     )
-=======
-def _cause(explanation: Explanation, ledger: Ledger[float]) -> tuple[str, bool]:
-    """Return the cause of a gap, and whether an audit shows where it arises."""
-    if explanation.method.partition(":")[0] == DEFAULT:
-        dtype = explanation.provenance.get("dtype", "low precision")
-        return f"rounding errors of {dtype}. Load the model in float32, and it closes", False
-    cause = f"{lost_or_twice(ledger)}. Under {DEFAULT} the gap is rounding error"
-    return cause, explanation.method in RULE_SETS
-
-
-def _gap_note(cause: str, shares: Mapping[str, str], audited: bool) -> str:
-    command = f"; conserva audit, with --rules {','.join(shares)} and this input, shows where it arises"
-    (method, share), *others = shares.items()
-    rest = [f"of {other} {its}" for other, its in others]
-    listed = " and ".join([", ".join([f"of {method} is {share}", *rest[:-1]]), *rest[-1:]])
-    return f"The gap {listed} of {OF_LEDGER}: {cause}{command if audited else ''}."
->>>>>>> w-screens
 
 
 def lost_or_twice(ledger: Ledger[float]) -> str:
