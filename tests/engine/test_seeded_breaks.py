@@ -117,7 +117,7 @@ def as_it_stands(context: Any, function: Callable[..., Any], *args: Any, **kwarg
 
 def without_mean(patch: pytest.MonkeyPatch) -> None:
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scale, weight, _ = ctx.saved_tensors
+        scale, weight = ctx.saved_tensors
         of_bias = grads[0].flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
         return grads[0] * (scale if weight is None else scale * weight), None, None, of_bias, None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from .._util.files import expanded
 from ..errors import Error
 from ..models.pretrained import UNTRUSTED, config_of, model_of, part_of, reading
+from ..tasks.tokenizing import call_tokenizer
 from .mentions import Tagger
 
 Word = tuple[int, int, str]
@@ -36,8 +37,8 @@ def tagger_of(name: str | Path) -> Tagger:
     longest = min(int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 512)))
 
     def tagger(text: str) -> list[tuple[int, int, str]]:
-        parts = tokenizer(
-            text, truncation=True, max_length=longest, return_overflowing_tokens=True, return_tensors=None
+        parts = call_tokenizer(
+            tokenizer, text, truncation=True, max_length=longest, return_overflowing_tokens=True, return_tensors=None
         )
         words: dict[int, Word] = {}
         for encoding in parts.encodings:

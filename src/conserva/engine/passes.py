@@ -129,7 +129,7 @@ class Pass:
             not_finite = partial(self._not_finite, call, targets, split.sites, split.finite, split.dtype)
             checks.require(split.finite.all(), not_finite)
             if split.closed is not None:
-                checks.require(split.closed, partial(_not_closed, split.relevance))
+                checks.require(split.closed, partial(_not_closed, split.relevance, split.dtype))
         return [split.relevance for split in splits]
 
     def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
@@ -299,12 +299,12 @@ class Pass:
         )
 
 
-def _not_closed(result: Relevance) -> Error:
+def _not_closed(result: Relevance, dtype: torch.dtype) -> Error:
     gap = math.nan if result.ledger is None else float(result.ledger.gap.abs().max())
     if not math.isfinite(gap):
         found = [name for name, share in result.modules.items() if not share.isfinite().all()]
         where = f": the constants of {', '.join(map(repr, found[:3]))}" if found else ""
-        return Error(f"The ledger under rules={result.rules.name!r} has nan or inf{where}.")
+        return Error(f"The ledger under rules={result.rules.name!r} has nan or inf{where}.{advice(dtype)}")
     return Error(
         f"The ledger does not close under rules={result.rules.name!r}: the gap is {gap:.3g} for an output of "
         f"{float(result.output.abs().max()):.3g}, so an operation of the model is not handled correctly. `conserva "

@@ -29,6 +29,7 @@ from .output_heads import MULTI_LABEL, SINGLE_LABEL, OutputHead
 from .patches import Comparison, Grid, Patches, channels_of, grid_of, image_size
 from .pixels import ENDINGS, Pixels, is_image, pillow, png, read_image
 from .task import Encoded
+from .tokenizing import call_tokenizer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -326,11 +327,11 @@ def _tokens(model: nn.Module, tokenizer: Any, labels: Sequence[str], name: str) 
         )
     config: Any = model.config
     most = int(config.text_config.max_position_embeddings)
-    for label, ids in zip(labels, tokenizer(list(labels))["input_ids"], strict=True):
+    for label, ids in zip(labels, call_tokenizer(tokenizer, list(labels))["input_ids"], strict=True):
         if len(ids) > most:
             raise Error(f"The label {label[:60]!r} has {len(ids)} tokens, {name} takes {most}: shorten it.")
     # Padded to the maximum length, as in the training of SigLIP; other models mask the padding.
-    tokens = tokenizer(list(labels), padding="max_length", max_length=most, return_tensors="pt")
+    tokens = call_tokenizer(tokenizer, list(labels), padding="max_length", max_length=most, return_tensors="pt")
     device = next(model.parameters()).device
     return {key: tensor.to(device) for key, tensor in tokens.items() if key in ("input_ids", "attention_mask")}
 

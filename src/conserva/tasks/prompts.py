@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
 from .task import Encoded
+from .tokenizing import call_tokenizer
 from .user_inputs import refuse_surrogates
 from .vocabulary import Vocabulary, special_ids
 
@@ -110,7 +111,7 @@ def encoded_prompt(
 ) -> EncodedPrompt:
     """Tokenize a prompt. One that is too long raises an `Error`, or with `truncate` loses its beginning."""
     options: dict[str, Any] = {"add_special_tokens": not prompt.is_chat, "verbose": False}  # templates add their own
-    output = tokenizer(prompt.text, return_offsets_mapping=tokenizer.is_fast, **options)
+    output = call_tokenizer(tokenizer, prompt.text, return_offsets_mapping=tokenizer.is_fast, **options)
     ids, added = [int(token) for token in output["input_ids"]], special_ids(tokenizer)
     spans = output["offset_mapping"] if tokenizer.is_fast else [(0, len(prompt.text))] * len(ids)
     if not prompt.is_chat:

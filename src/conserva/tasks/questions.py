@@ -21,6 +21,7 @@ from .output_heads import SINGLE_LABEL
 from .reading import Answer, Reading
 from .tagging import whole_word
 from .text import Text
+from .tokenizing import call_tokenizer
 from .user_inputs import labelled_inputs, refuse_surrogates
 from .vocabulary import special_ids
 
@@ -211,13 +212,14 @@ class Question(Text):
                 raise Error(f"{what}={text!r} is empty: give (question, context), both not empty.")
             refuse_surrogates(what, text)
         question, context = given
-        own = self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"]
+        own = call_tokenizer(self.tokenizer, question, add_special_tokens=False, verbose=False)["input_ids"]
         if truncate and len(own) + self.tokenizer.num_special_tokens_to_add(True) >= self.longest:
             raise Error(
                 f"The question beginning {question[:40]!r} has {len(own)} tokens, which leaves none for a context: the "
                 f"model takes {self.longest}. Shorten it."
             )
-        output = self.tokenizer(
+        output = call_tokenizer(
+            self.tokenizer,
             [question],
             [context],
             truncation="only_second" if truncate else False,

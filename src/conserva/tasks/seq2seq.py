@@ -23,6 +23,7 @@ from .prompts import words_of
 from .reading import Answer, Reading, at_positions
 from .task import Encoded
 from .text import Text
+from .tokenizing import call_tokenizer
 from .user_inputs import read_with_text_labels, refuse_surrogates
 from .vocabulary import Vocabulary
 from .writer import Writer, greedy, interruptible
@@ -66,7 +67,7 @@ class AnswerVocabulary(Vocabulary):
     def pieces(self, text: str) -> list[int]:
         """Return the token ids of a text, without context."""
         refuse_surrogates("text", text)
-        ids = self._tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = call_tokenizer(self._tokenizer, text_target=text, add_special_tokens=False, verbose=False)["input_ids"]
         return [int(token) for token in ids]
 
 

@@ -28,6 +28,7 @@ from .model_kind import ModelKind
 from .output_heads import ORDINAL, ClassScores
 from .sentence_files import settings_of, tokenizer_of
 from .text_pairs import TextPair, border_of, is_text_pair, labelled_of
+from .tokenizing import call_tokenizer
 from .user_inputs import refuse_surrogates
 from .vocabulary import special_ids
 
@@ -261,7 +262,7 @@ class Text(Classifier):
         # Not verbose: `_encoded` raises an error for texts that are too long.
         options = {"return_attention_mask": False, "return_token_type_ids": pairs or typed, "verbose": False}
         given = [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
-        output = self.tokenizer(*given, truncation=truncate, max_length=most, **options)
+        output = call_tokenizer(self.tokenizer, *given, truncation=truncate, max_length=most, **options)
         added = special_ids(self.tokenizer)
         encodings = output.encodings if getattr(output, "is_fast", False) else [None] * len(texts)
         names = [" | ".join(text) if pairs else text for text in texts]

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import Error
+from .tokenizing import call_tokenizer
 from .user_inputs import refuse_surrogates
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Vocabulary(Mapping[str, int]):
     def pieces(self, text: str) -> list[int]:
         """Return the token ids of a text, without context."""
         refuse_surrogates("text", text)
-        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = call_tokenizer(self._tokenizer, text, add_special_tokens=False, verbose=False)["input_ids"]
         return [int(token) for token in ids]
 
     def following(self, before: str, text: str) -> list[int]:
