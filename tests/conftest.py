@@ -14,6 +14,8 @@ import pytest
 import torch
 from markupsafe import Markup
 
+from browser import chromium, pages  # noqa: F401
+
 torch.set_num_threads(1)
 
 

@@ -1,6 +1,11 @@
-"""Pages that imitate notebooks, and a script that reads the contrast of every text in a result."""
+"""Pages that imitate notebooks, and what reads the contrast of every text in a result."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 THEMES = {
     "JupyterLab, light": ("", 'data-jp-theme-light="true"', False),
@@ -15,46 +20,44 @@ THEMES = {
 }
 """Notebook and theme -> attributes of the html and the body element, and whether the theme is dark."""
 
-CONTRASTS = """<script>
-const rgb = text => {
-  const parts = text.match(/-?[\\d.]+(e-?\\d+)?/g).map(Number);
-  const scaled = text.startsWith("color(") ? parts.map((x, i) => i < 3 ? 255 * x : x) : parts;
-  return scaled.length < 4 ? [...scaled, 1] : scaled;
-};
-const luminance = colour => {
-  const [r, g, b] = colour.map(c => c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const ground = element => {
-  for (let one = element; one; one = one.parentElement) {
-    const colour = rgb(getComputedStyle(one).backgroundColor);
-    if (colour[3] === 1) return colour;
-  }
-  return [255, 255, 255, 1];
-};
-const measured = root => {
-  let lowest = 21, where = "", count = 0;
-  const walker = root.ownerDocument.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.textContent.trim() || !element.checkVisibility()) continue;
-    if (element.closest("style,svg,script")) continue;
-    const [a, b] = [luminance(rgb(getComputedStyle(element).color)), luminance(ground(element))];
-    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    count += 1;
-    if (contrast < lowest) [lowest, where] = [contrast, element.outerHTML.slice(0, 200)];
-  }
-  return {lowest, where, count, light: luminance(ground(root)) > 0.5};
-};
-addEventListener("load", () => {
-  const frames = Array.from(document.querySelectorAll("iframe"), one => one.contentDocument);
-  const roots = [...document.querySelectorAll(".conserva"), ...frames.map(one => one.querySelector(".conserva"))];
-  const result = document.createElement("pre");
-  result.id = "result";
-  result.textContent = JSON.stringify(roots.map(measured));
-  document.body.append(result);
-});
-</script>"""
+_CONTRASTS = """() => {
+  const rgb = text => {
+    const parts = text.match(/-?[\\d.]+(e-?\\d+)?/g).map(Number);
+    const scaled = text.startsWith("color(") ? parts.map((x, i) => i < 3 ? 255 * x : x) : parts;
+    return scaled.length < 4 ? [...scaled, 1] : scaled;
+  };
+  const luminance = colour => {
+    const [r, g, b] = colour.map(c => c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = element => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = rgb(getComputedStyle(one).backgroundColor);
+      if (colour[3] === 1) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  const measured = root => {
+    let lowest = 21, where = "", count = 0;
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const element = walker.currentNode.parentElement;
+      if (!walker.currentNode.textContent.trim() || !element.checkVisibility()) continue;
+      if (element.closest("style,svg,script")) continue;
+      const [a, b] = [luminance(rgb(getComputedStyle(element).color)), luminance(ground(element))];
+      const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      count += 1;
+      if (contrast < lowest) [lowest, where] = [contrast, element.outerHTML.slice(0, 200)];
+    }
+    return {lowest, where, count, light: luminance(ground(root)) > 0.5};
+  };
+  return Array.from(document.querySelectorAll(".conserva"), measured);
+}"""
+
+
+def contrasts(page: Page) -> list[dict[str, Any]]:
+    """Return what there is to read in each result of a page and of its frames, and the lowest contrast in it."""
+    return [one for frame in page.frames for one in frame.evaluate(_CONTRASTS)]
 
 
 STYLES = """<style>
@@ -74,7 +77,6 @@ def notebook(theme: str, *outputs: str) -> str:
     root, body, is_dark = THEMES[theme]
     colours = "background:#111;color:#e0e0e0" if is_dark else "background:#fff;color:#222"
     cells = "".join(f'<div class="jp-OutputArea-output jp-RenderedHTMLCommon">{output}</div>' for output in outputs)
-    # Frames are sandboxed, and could not be read from outside.
-    cells = cells.replace('sandbox="allow-scripts"', "")
-    page = f"<html {root}><meta charset=utf-8><body {body} style='{colours}'>{STYLES}{cells}{CONTRASTS}</body></html>"
-    return f"<!doctype html>{page}"
+    return (
+        f"<!doctype html><html {root}><meta charset=utf-8><body {body} style='{colours}'>{STYLES}{cells}</body></html>"
+    )

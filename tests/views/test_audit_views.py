@@ -11,6 +11,7 @@ from matplotlib.image import imread
 from rich.console import Console
 
 import conserva
+from browser import Pages, check_light_and_dark, in_a_browser
 from conserva.auditing.result import Audit, Norm, layer_of
 from conserva.engine.ledger import ENTRIES, Ledger
 from conserva.views import audit_terminal as terminal
@@ -21,7 +22,6 @@ from conserva.views.audit_wording import summary
 from conserva.views.wording import number
 from made_up_audits import BOOKS, audit, wave
 from made_up_evaluations import read
-from made_up_explanations import BROWSER, in_browser
 
 
 def three(layers: int = 4) -> list[Audit]:
@@ -376,15 +376,9 @@ def test_pages_of_audits_that_lack_parts() -> None:
         report([])
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_the_page_shows_in_light_and_dark(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(report(three()), encoding="utf-8")
-    assert "Do the explanations add up?" in read(in_browser(path, "--dump-dom")).text
-    for scheme, flags in (("light", []), ("dark", ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"])):
-        picture = tmp_path / f"{scheme}.png"
-        in_browser(path, f"--screenshot={picture}", "--window-size=1000,2400", *flags)
-        pixels = imread(picture)[..., :3]
-        ground = pixels[2, 2]
-        assert (ground.mean() > 0.9) == (scheme == "light")
-        assert (abs(pixels - ground).max(axis=2) > 0.3).mean() > 0.02
+@in_a_browser
+def test_in_a_browser_the_page_shows_in_light_and_dark(pages: Pages) -> None:
+    opened = pages.open(report(three()), height=2400)
+    found = read(opened.content())
+    assert "Do the explanations add up?" in found.text
+    check_light_and_dark(opened)

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
+from browser import Pages, check_light_and_dark, in_a_browser
 from conserva.bias_study.result import BiasStudy, Difference, Entity, Mention, Naive, Swap
 from conserva.views import bias_wording as wording
 from conserva.views.bias_excerpts import EACH, ROOM, excerpt, extremes
@@ -22,7 +23,6 @@ from conserva.views.colours import AGAINST, DARK, FOR, LIGHT, hexadecimal, shade
 from flat_text import flat
 from made_up_bias import interval, study
 from made_up_evaluations import read
-from made_up_explanations import BROWSER, in_browser
 
 NASTY = "<script>alert(1)</script> \"q\" & 'm' $x_1$ <img src=x onerror=alert(2)> <b>"
 
@@ -324,15 +324,9 @@ def test_a_terminal_with_colours_marks_names_in_them() -> None:
     assert "48;2;178;24;43m anna " in output.getvalue()
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_the_page_shows_in_light_and_dark(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(page(study()), encoding="utf-8")
-    assert "Does the model treat these groups of words alike?" in read(in_browser(path, "--dump-dom")).text
-    for scheme, flags in (("light", []), ("dark", ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"])):
-        picture = tmp_path / f"{scheme}.png"
-        in_browser(path, f"--screenshot={picture}", "--window-size=1000,2400", *flags)
-        pixels = imread(picture)[..., :3]
-        ground = pixels[2, 2]
-        assert (ground.mean() > 0.9) == (scheme == "light")
-        assert (abs(pixels - ground).max(axis=2) > 0.3).mean() > 0.02
+@in_a_browser
+def test_in_a_browser_the_page_shows_in_light_and_dark(pages: Pages) -> None:
+    opened = pages.open(page(study()), height=2400)
+    found = read(opened.content())
+    assert "Does the model treat these groups of words alike?" in found.text
+    check_light_and_dark(opened)

@@ -9,12 +9,12 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
+from browser import Pages, check_light_and_dark, in_a_browser
 from conserva.evaluation.result import METRICS, Evaluation, Interval
 from conserva.views import curves, evaluation_terminal, evaluation_wording
 from conserva.views.evaluation_page import page as report
 from conserva.views.evaluation_wording import summary
 from made_up_evaluations import AUAC, NAMES, REFUSED, WIDTH, evaluation, read, result
-from made_up_explanations import BROWSER, in_browser
 
 
 def test_json_gives_the_same_evaluation_back() -> None:
@@ -219,17 +219,10 @@ def test_what_was_not_compared_is_not_claimed() -> None:
     assert "one method of explanation" in summary(evaluation(("random", "exact")))
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_the_page_shows_in_light_and_dark(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(report(evaluation()), encoding="utf-8")
-    found = read(in_browser(path, "--dump-dom"))
+@in_a_browser
+def test_in_a_browser_the_page_shows_in_light_and_dark(pages: Pages) -> None:
+    opened = pages.open(report(evaluation()), height=2400)
+    found = read(opened.content())
     assert "<b>&$x_1$</b>" in found.text
     assert not found.tags & {"script", "b", "img", "image"}
-    for scheme, flags in (("light", []), ("dark", ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"])):
-        picture = tmp_path / f"{scheme}.png"
-        in_browser(path, f"--screenshot={picture}", "--window-size=1000,2400", *flags)
-        pixels = imread(picture)[..., :3]
-        ground = pixels[2, 2]
-        assert (ground.mean() > 0.9) == (scheme == "light")
-        assert (abs(pixels - ground).max(axis=2) > 0.3).mean() > 0.02
+    check_light_and_dark(opened)

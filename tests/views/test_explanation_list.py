@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
-from typing import Any
 
-import pytest
+from playwright.sync_api import expect
 
+from browser import Pages, in_a_browser
 from conserva import Explanations
 from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views.explanation_page import MOST_IN_FULL, MOST_IN_NOTEBOOKS, fragment, page, page_parts
-from made_up_explanations import BROWSER, explanation, in_browser
+from made_up_explanations import explanation
 from made_up_images import explained
 
 HOSTILE = "</noscript><script>document.title='owned'</script><img src=x onerror=alert(1)> &lt;b&gt; \u202e"
@@ -122,87 +120,59 @@ def test_a_notebook_shows_the_first_of_a_long_list() -> None:
 
 # In a browser
 
-DRIVER = """<script>
-const shown = () => Array.from(document.querySelectorAll(".rows > :not([hidden])"), row => row.dataset.i);
-const rows = Array.from(document.querySelectorAll(".rows > *"));
-rows.forEach((row, i) => { row.dataset.i = i; });
-const find = id => document.getElementById(id);
-const wait = time => new Promise(done => setTimeout(done, time));
-const act = {
-  search: text => { find("search").value = text; find("search").dispatchEvent(new Event("input")); },
-  sort: value => { find("sort").value = value; find("sort").dispatchEvent(new Event("change")); },
-  target: value => { find("target").value = value; find("target").dispatchEvent(new Event("change")); },
-  large: () => find("large").click(),
-  open: i => { rows[i].open = true; },
-};
-(async () => {
-  const out = [];
-  for (const [name, value] of JSON.parse(document.getElementById("steps").textContent)) {
-    act[name](value);
-    await wait(200);
-    out.push([shown(), find("count").textContent, document.querySelectorAll(".rows .token").length]);
-  }
-  const options = Array.from(find("target").options, one => one.textContent);
-  const result = document.createElement("pre");
-  result.id = "result";
-  result.textContent = JSON.stringify({out, options, title: document.title, hidden: find("gaps").hidden,
-    tokens: Array.from(document.querySelectorAll(".rows .token"), one => one.textContent)});
-  document.body.append(result);
-})();
-</script>"""
 
-
-def driven(folder: Path, ones: list[Explanation], steps: list[Any]) -> Any:
-    """Return what the list shows after each step, in a real browser."""
-    text = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page(ones), flags=re.DOTALL)
-    data = f'<script type="application/json" id="steps">{json.dumps(steps)}</script>'
-    path = folder / "page.html"
-    path.write_text(text.replace("</body>", f"{data}{DRIVER}</body>"), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom", "--virtual-time-budget=20000")
-    found = re.search('<pre id="result">(.*?)</pre>', dom, re.DOTALL)
-    assert found, dom[-2000:]
-    return json.loads(unescape(found[1]))
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_the_list_is_searched_sorted_and_filtered(tmp_path: Path) -> None:
-    steps: list[tuple[list[Any], list[int]]] = [
-        (["search", "good"], [0, 2]),
-        (["search", " BAD "], [1, 4]),
-        (["search", "<img src=x"], [5]),
-        (["search", "no such text"], []),
-        (["search", ""], [0, 1, 2, 3, 4, 5, 6]),
-        (["target", "<negative>"], [1, 3, 5]),
-        (["search", "bad"], [1]),
-        (["search", ""], [1, 3, 5]),
-        (["target", ""], [0, 1, 2, 3, 4, 5, 6]),
-        (["large", None], [0, 3, 6]),
-        (["sort", "output -1"], [6, 3, 0]),
-        (["large", None], [6, 5, 4, 3, 2, 1, 0]),
-        (["sort", "probability -1"], [4, 1, 5, 2, 6, 3, 0]),
-        (["sort", "probability 1"], [0, 3, 6, 2, 5, 1, 4]),
-        (["sort", "gap -1"], [0, 3, 6, 1, 2, 4, 5]),
-        (["sort", "length 1"], [3, 2, 0, 1, 6, 4, 5]),
-        (["sort", ""], [0, 1, 2, 3, 4, 5, 6]),
-        (["open", 5], [0, 1, 2, 3, 4, 5, 6]),
+@in_a_browser
+def test_in_a_browser_the_list_is_searched_sorted_and_filtered(pages: Pages) -> None:
+    steps: list[tuple[str, str, list[int]]] = [
+        ("search", "good", [0, 2]),
+        ("search", " BAD ", [1, 4]),
+        ("search", "<img src=x", [5]),
+        ("search", "no such text", []),
+        ("search", "", [0, 1, 2, 3, 4, 5, 6]),
+        ("target", "<negative>", [1, 3, 5]),
+        ("search", "bad", [1]),
+        ("search", "", [1, 3, 5]),
+        ("target", "", [0, 1, 2, 3, 4, 5, 6]),
+        ("large", "", [0, 3, 6]),
+        ("sort", "output -1", [6, 3, 0]),
+        ("large", "", [6, 5, 4, 3, 2, 1, 0]),
+        ("sort", "probability -1", [4, 1, 5, 2, 6, 3, 0]),
+        ("sort", "probability 1", [0, 3, 6, 2, 5, 1, 4]),
+        ("sort", "gap -1", [0, 3, 6, 1, 2, 4, 5]),
+        ("sort", "length 1", [3, 2, 0, 1, 6, 4, 5]),
+        ("sort", "", [0, 1, 2, 3, 4, 5, 6]),
     ]
-    found = driven(tmp_path, MANY, [step for step, _ in steps])
-    for (step, expected), (shown, count, tokens) in zip(steps, found["out"], strict=True):
-        assert [int(i) for i in shown] == expected, step
-        assert count == ("7 texts" if len(expected) == 7 else f"{len(expected)} of 7 texts"), step
-        assert tokens == (len(MANY[5].features) if step[0] == "open" else 0)  # built when a row is opened
-    assert found["tokens"] == [name.replace("\u202e", "\\u202e") for name in MANY[5].features]
-    assert found["options"] == ["all", "positive (4)", "<negative> (3)"]
-    assert found["title"] == "Explanations of sentiment"
+    opened = pages.open(page(MANY))
+    expect(opened).to_have_title("Explanations of sentiment")
+    expect(opened.locator("#target option")).to_have_text(["all", "positive (4)", "<negative> (3)"])
+    written = [text.replace("\u202e", "\\u202e").replace("\udc80", "\\udc80") for text in TEXTS]
+    for name, value, expected in steps:
+        control = opened.locator(f"#{name}")
+        if name == "search":
+            control.fill(value)
+        elif name == "large":
+            control.click()
+        else:
+            control.select_option(value)
+        expect(opened.locator(".rows > :not([hidden]) .excerpt")).to_have_text([written[i] for i in expected])
+        expect(opened.locator("#count")).to_have_text(
+            "7 texts" if len(expected) == 7 else f"{len(expected)} of 7 texts"
+        )
+    tokens = opened.locator(".rows .token")
+    assert tokens.count() == 0  # built when a row is opened
+    opened.locator(".rows > *").nth(5).locator("summary").click()
+    expect(tokens).to_have_text([name.replace("\u202e", "\\u202e") for name in MANY[5].features])
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_the_policy_allows_the_script_of_the_list(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(page(MANY), encoding="utf-8")
-    assert 'role="status">7 texts</p>' in in_browser(path, "--dump-dom")
-    path.write_text(page(MANY).replace('"use strict"', '"use strict" '), encoding="utf-8")  # another script
-    assert 'role="status"></p>' in in_browser(path, "--dump-dom")
+@in_a_browser
+def test_in_a_browser_the_policy_allows_the_script_of_the_list(pages: Pages) -> None:
+    html = page(MANY)
+    expect(pages.open(html).get_by_role("status")).to_have_text("7 texts")
+    other = pages.open(html.replace('"use strict"', '"use strict" '))  # another script
+    expect(other.locator("#count")).to_have_text("")
+    (problem,) = pages.problems
+    assert "violates the following Content Security Policy" in problem
+    pages.problems.clear()
 
 
 def test_a_list_says_what_it_is_of() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from html import unescape
-from pathlib import Path
 
 import pytest
 
+from browser import Pages, in_a_browser
 from conserva.engine.ledger import Ledger
 from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.views.components import bar_of, signed_bars
@@ -18,7 +17,7 @@ from conserva.views.text_levels import levels
 from conserva.views.verdict import isolated, verdict
 from conserva.views.wording import ledger_line, number
 from leaving import BAD
-from made_up_explanations import BROWSER, WITH_FOCUS, explanation, in_browser
+from made_up_explanations import explanation
 
 CLASSES = (ClassScore("positive", 1.5, 0.9), ClassScore("negative", -1.0, 0.1))
 
@@ -383,41 +382,28 @@ def test_the_sink_and_the_provenance_are_told() -> None:
 
 # In a browser
 
-FOCUSED = (
-    f"<script>{WITH_FOCUS}"
-    + """withFocus(() => {
-const label = token => { token.focus(); return getComputedStyle(token, "::after").content; };
-const tokens = Array.from(document.querySelectorAll(".token")).filter(token => token.checkVisibility());
-const levels = Array.from(document.querySelectorAll(".level"));
-const seen = () => levels.filter(one => one.checkVisibility()).map(one => one.className);
-const result = document.createElement("pre");
-result.id = "result";
-const data = {labels: tokens.map(label), wide: document.documentElement.scrollWidth <= innerWidth, before: seen()};
-document.querySelectorAll("[value=words]")[1].click();
-data.after = seen();
-result.textContent = JSON.stringify(data);
-document.body.append(result);
-});</script>"""
-)
 
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scripts(tmp_path: Path) -> None:
+@in_a_browser
+def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scripts(pages: Pages) -> None:
     text = f"unforgettable. Dull {'x' * 400} הסרט"
     at = [(0, 5), (5, 13), (13, 14), (15, 19), (20, 420), (421, 425)]
     one = located(text, at, words=(None, 0, 0, 1, 2, 3, 4, None))
-    path = tmp_path / "page.html"
-    found = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page([one, one]), flags=re.DOTALL)
-    path.write_text(found.replace("</body>", f"{FOCUSED}</body>"), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom", "--window-size=500,900", until='id="result"')
-    dom = re.search('<pre id="result">(.*?)</pre>', dom, re.DOTALL)
-    assert dom
-    data = json.loads(unescape(dom[1]))
-    expected = [f'"{number(score)}"' for score in (*one.scores[1:-1], one.scores[0], one.scores[-1])]
-    assert data["labels"] == expected * 2
-    assert data["wide"] is True
-    assert data["before"] == ["level by-tokens"] * 2
-    assert data["after"] == ["level by-tokens", "level by-words"]  # the other explanation keeps its choice
+    opened = pages.open(page([one, one]), width=500, height=900)
+    shown = opened.locator(".level").filter(visible=True)
+    assert [level.get_attribute("class") for level in shown.all()] == ["level by-tokens"] * 2
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    count, labels = opened.locator(".token").filter(visible=True).count(), []
+    for _ in range(3 * count):  # other parts of the page have the focus in between
+        opened.keyboard.press("Tab")
+        label = opened.evaluate("""() => {
+          const one = document.activeElement;
+          return one.matches(".token") ? getComputedStyle(one, "::after").content : "";
+        }""")
+        labels += [label] if label else []
+    expected = [f'"{number(score)}"' for score in (*one.scores[1:-1], one.scores[0], one.scores[-1])] * 2
+    assert labels[:count] == expected
+    opened.locator("[value=words]").nth(1).check()
+    assert [level.get_attribute("class") for level in shown.all()] == ["level by-tokens", "level by-words"]
 
 
 def test_words_of_a_pair_are_named_with_their_text() -> None:

@@ -2,12 +2,12 @@
 
 import re
 from dataclasses import replace
-from html import escape
-from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
+from browser import Pages, in_a_browser
 from conserva.engine.ledger import ENTRIES, Ledger
 from conserva.results.generation import Generation, Step
 from conserva.views import colours
@@ -15,24 +15,21 @@ from conserva.views.generation_page import page as generation_page
 from conserva.views.generation_wording import chip_label, opening, verdict
 from conserva.views.ledger_steps import axis_of, ledger_steps
 from conserva.views.wording import number
-from driven_generations import Held, agrees, coloured, driven, lit
-from made_up_explanations import BROWSER, in_browser
+from driven_generations import SHOT, agrees, coloured, driven, lit, middle
 from made_up_generations import HOSTILE, ONE, WRITTEN, generation
 
 START = ONE.start
 
-in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-
 
 @in_a_browser
-def test_pointing_and_clicking(tmp_path: Path) -> None:
+def test_pointing_and_clicking(pages: Pages) -> None:
     acts: list[tuple[str, Any]] = [
         ("leave", None), ("hover", START + 6), ("hover", START + 2), ("leave", None),
         ("click", START + 1), ("shift", START + 4), ("hover", START), ("shift", START), ("box", None), ("box", None),
         ("click", START + 3), ("click", START + 3), ("leave", None),
-        ("hover", 4), ("click", 4), ("shift", START + 3), ("click", START + 3), ("leave", None), ("touch", 4),
+        ("hover", 4), ("click", 4), ("shift", START + 3), ("click", START + 3), ("leave", None),
     ]  # fmt: skip
-    shots = iter(driven(tmp_path, ONE, acts))
+    shots = iter(driven(pages, ONE, acts))
 
     opened = next(shots)
     agrees(opened, ONE.row(opening(ONE)))
@@ -78,10 +75,12 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     assert "<s>" in included["sources"]
     assert "not coloured" not in included["share"]
     assert included["hash"] == "#step=0-1&first=in"
-    assert next(shots) == backwards
+    back = next(shots)
+    assert back == backwards | {"titles": back["titles"], "focus": -1}
 
     assert next(shots)["hash"] == "#step=3"
-    assert next(shots)["hash"] == ""  # a second click lets go
+    let_go = next(shots)  # with a second click
+    assert (let_go["hash"], let_go["selected"]) == ("", [START + 3])
     assert next(shots)["selected"] == [START + opening(ONE)]
     column = next(shots)
     given = {START + j: step.scores[4] for j, step in enumerate(ONE.steps)}
@@ -94,18 +93,30 @@ def test_pointing_and_clicking(tmp_path: Path) -> None:
     assert (column["bar"], column["share"], column["selected"]) == ("none", "", [4])
     assert next(shots)["hash"] == "#feature=4"
     assert next(shots)["selected"] == [START + 3]  # a span has generated tokens only
-    next(shots)
-    released = next(shots)
-    assert next(shots) == released | {"titles": released["titles"]}  # a finger that comes down is not pointing
+    assert next(shots)["hash"] == ""
+    assert next(shots)["selected"] == [START + opening(ONE)]
 
 
 @in_a_browser
-def test_a_drag_sums_the_tokens_it_passes_over(tmp_path: Path) -> None:
+def test_a_finger_that_comes_down_is_not_pointing_and_a_tap_holds(pages: Pages) -> None:
+    page = pages.open(generation_page(ONE), width=390, height=844, touch=True)
+    opened, (x, y) = page.evaluate(SHOT), middle(page.locator(".piece").nth(4))
+    fingers = page.context.new_cdp_session(page)
+    fingers.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    assert page.evaluate(SHOT) == opened
+    fingers.send("Input.dispatchTouchEvent", {"type": "touchCancel", "touchPoints": []})
+    page.touchscreen.tap(x, y)  # at once: a finger that stays down for long does not tap
+    expect(page.locator(".piece").nth(4)).to_have_attribute("aria-pressed", "true")
+    assert page.evaluate(SHOT)["hash"] == "#feature=4"
+
+
+@in_a_browser
+def test_a_drag_sums_the_tokens_it_passes_over(pages: Pages) -> None:
     acts: list[tuple[str, Any]] = [
         ("drag", [START + 1, START + 3, START + 4]), ("hover", START), ("drag", [START + 5, START]),
         ("drag", [START + 2, START + 4, START + 2]), ("drag", [START + 3, 4]), ("drag", [5, START + 1]),
     ]  # fmt: skip
-    shots = driven(tmp_path, ONE, acts)
+    shots = driven(pages, ONE, acts)
     for seen, (first, last) in zip(shots, [(1, 4), (1, 4), (0, 5), (2, 2)], strict=False):
         agrees(seen, ONE.span(first, last))
         assert seen["selected"] == [START + i for i in range(first, last + 1)]
@@ -115,10 +126,10 @@ def test_a_drag_sums_the_tokens_it_passes_over(tmp_path: Path) -> None:
 
 
 @in_a_browser
-def test_the_ledger_is_a_waterfall(tmp_path: Path) -> None:
+def test_the_ledger_is_a_waterfall(pages: Pages) -> None:
     ledger = Ledger.of(2.0, -3.0, 6.5, -0.5)
     one = replace(ONE, steps=tuple(replace(step, output=2.0, ledger=ledger) for step in ONE.steps))
-    (seen,) = driven(tmp_path, one, [("click", START)])
+    (seen,) = driven(pages, one, [("click", START)])
     assert list(seen["ledger"]) == [*ENTRIES, "output"]
     found = [(float(left[:-1]), float(width[:-1]), kind) for left, width, kind in seen["steps"]]
     expected = ledger_steps(ledger, 2.0)
@@ -140,10 +151,10 @@ def chat() -> Generation:
 
 
 @in_a_browser
-def test_tokens_of_the_template_are_folded_and_open(tmp_path: Path) -> None:
+def test_tokens_of_the_template_are_folded_and_open(pages: Pages) -> None:
     one = chat()
     acts = [("click", len(CHAT)), ("chip", 1), ("chip", 1), ("click", 3), ("key", "ArrowLeft"), ("box", None)]
-    folded, opened, closed, *_ = driven(tmp_path, one, acts)
+    folded, opened, closed, *_ = driven(pages, one, acts)
     agrees(folded, one.row(0))
     assert folded["hidden"] == [0, 1, 2, 6, 7, 8, 9]
     scores = one.steps[0].scores
@@ -156,18 +167,20 @@ def test_tokens_of_the_template_are_folded_and_open(tmp_path: Path) -> None:
     )
     assert opened["hidden"] == [0, 1, 2]
     assert opened["chips"][1][1:] == ["true", ""]
-    assert closed == folded | {"titles": closed["titles"]}
+    assert closed == folded | {"titles": closed["titles"], "focus": -1}
     visible = [abs(scores[i]) for i in (3, 4, 5)]
     assert folded["high"] == number(max(visible))  # the scale is that of what is coloured
     assert opened["high"] == number(max(*visible, *(abs(scores[i]) for i in range(6, 10))))
 
 
 @in_a_browser
-def test_the_keyboard_skips_folded_tokens_and_a_source_unfolds(tmp_path: Path) -> None:
+def test_the_keyboard_skips_folded_tokens_and_a_source_unfolds(pages: Pages) -> None:
     one = chat()
     steps = tuple(replace(step, scores=(*step.scores[:8], 30.0, *step.scores[9:])) for step in one.steps)
-    acts = [("focus", len(CHAT)), ("key", "ArrowLeft"), ("key", "ArrowRight"), ("source", 0)]
-    first, left, right, unfolded = driven(tmp_path, replace(one, steps=steps), acts)
+    acts = [
+        ("tab", None), ("key", "Home"), ("key", "ArrowLeft"), ("key", "ArrowRight"), ("key", "Enter"), ("source", 0),
+    ]  # fmt: skip
+    _, first, left, right, _, unfolded = driven(pages, replace(one, steps=steps), acts)
     assert (first["focus"], left["focus"], right["focus"]) == (len(CHAT), 5, len(CHAT))
     assert first["sources"].startswith("mostly from “assistant” +30.000")
     assert 8 in first["hidden"]
@@ -222,55 +235,49 @@ def test_the_verdict_names_the_clearest_token_and_its_sources() -> None:
 
 @in_a_browser
 @pytest.mark.parametrize("height", [640, 844])
-def test_on_a_phone_the_whole_ledger_is_visible(tmp_path: Path, height: int) -> None:
-    path = tmp_path / "page.html"
-    measure = """<script>addEventListener("load", () => {
+def test_on_a_phone_the_whole_ledger_is_visible(pages: Pages, height: int) -> None:
+    page = pages.open(generation_page(ONE), width=390, height=height, touch=True)
+    share, below = page.evaluate("""() => {
       const panel = document.getElementById("panel"), last = document.querySelector(".step.output");
       const below = last.getBoundingClientRect().bottom - panel.getBoundingClientRect().bottom;
-      parent.document.body.append(Object.assign(parent.document.createElement("pre"), {id: "result",
-        textContent: `${panel.clientHeight / innerHeight} ${below}`}));
-    });</script>"""
-    inside = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", generation_page(ONE), flags=re.DOTALL)
-    frame = f'<iframe style="width:390px;height:{height}px" srcdoc="{escape(inside + measure)}"></iframe>'
-    path.write_text(f"<!doctype html><body>{frame}", encoding="utf-8")
-    found = in_browser(path, "--dump-dom", until='id="result"')
-    share, below = map(float, re.search('<pre id="result">(.*?)</pre>', found, re.DOTALL)[1].split())
+      return [panel.clientHeight / innerHeight, below];
+    }""")
     assert share < 0.5  # of the screen: the rest is for the text
     assert below <= 0
 
 
 @in_a_browser
-def test_without_an_attention_sink_all_tokens_are_coloured(tmp_path: Path) -> None:
-    (seen,) = driven(tmp_path, replace(ONE, sink=None), [("click", START + 2)])
+def test_without_an_attention_sink_all_tokens_are_coloured(pages: Pages) -> None:
+    (seen,) = driven(pages, replace(ONE, sink=None), [("click", START + 2)])
     assert seen["colours"] == coloured(dict(enumerate(ONE.steps[2].scores)))
     assert "not coloured" not in seen["share"]
     assert seen["hash"] == "#step=2"
 
 
 @in_a_browser
-def test_with_the_keyboard(tmp_path: Path) -> None:
+def test_with_the_keyboard(pages: Pages) -> None:
     last = len(ONE.features) - 1
     keys: list[
         tuple[tuple[str, Any], Any, str]
     ] = [  # what is done, the step or steps or the feature shown, the address
-        (("focus", START), 0, ""),
+        (("tab", None), opening(ONE), ""),
         (("key", "ArrowRight"), 1, ""),
         (("key", "Enter"), 1, "#step=1"),
-        (("more", "ArrowRight"), (1, 2), "#step=1-2"),
-        (("more", "ArrowRight"), (1, 3), "#step=1-3"),
-        (("more", "ArrowLeft"), (1, 2), "#step=1-2"),
+        (("key", "Shift+ArrowRight"), (1, 2), "#step=1-2"),
+        (("key", "Shift+ArrowRight"), (1, 3), "#step=1-3"),
+        (("key", "Shift+ArrowLeft"), (1, 2), "#step=1-2"),
         (("key", "ArrowRight"), 3, "#step=3"),
         (("key", "Escape"), 3, ""),
         (("key", "Home"), 0, ""),
-        (("more", "ArrowLeft"), 0, ""),  # a token of the prompt is in no span
+        (("key", "Shift+ArrowLeft"), 0, ""),  # a token of the prompt is in no span
         (("key", "ArrowLeft"), "read", ""),
         (("key", "End"), last - START, ""),
         (("key", "ArrowRight"), last - START, ""),
         (("key", " "), last - START, f"#step={last - START}"),
         (("key", "Escape"), last - START, ""),
-        (("blur", None), opening(ONE), ""),
+        (("key", "Tab"), opening(ONE), ""),  # leaves the text
     ]
-    for seen, (act, shown, address) in zip(driven(tmp_path, ONE, [act for act, _, _ in keys]), keys, strict=True):
+    for seen, (act, shown, address) in zip(driven(pages, ONE, [act for act, _, _ in keys]), keys, strict=True):
         assert seen["hash"] == address
         assert len(seen["stops"]) == 1  # Tab reaches the text once
         if shown == "read":
@@ -279,18 +286,16 @@ def test_with_the_keyboard(tmp_path: Path) -> None:
             first, end = shown if isinstance(shown, tuple) else (shown, shown)
             agrees(seen, ONE.span(first, end))
             assert seen["selected"] == [START + i for i in range(first, end + 1)]
-            assert act[0] == "blur" or seen["focus"] == seen["stops"][0] == START + end
+            assert act[1] == "Tab" or seen["focus"] == seen["stops"][0] == START + end
 
 
 @in_a_browser
 @pytest.mark.parametrize("ledger", [True, False])
-def test_an_address_holds_a_token_under_the_policy_and_two_inputs_are_two_blocks(tmp_path: Path, ledger: bool) -> None:
+def test_an_address_holds_a_token_under_the_policy_and_two_inputs_are_two_blocks(pages: Pages, ledger: bool) -> None:
     one = replace(ONE, sections=(("source", START - 1), ("answer so far", len(WRITTEN) + 1)))
     if not ledger:
         one = replace(one, steps=tuple(replace(step, ledger=None) for step in one.steps))
-    path = tmp_path / "page.html"
-    path.write_text(generation_page(one), encoding="utf-8")
-    dom = in_browser(Held(path, "#step=2-3&first=in"), "--dump-dom")  # type: ignore[arg-type]
+    dom = pages.open(generation_page(one), "#step=2-3&first=in").content()
     found = [(int(i), score) for i, score in re.findall(r'data-i="(\d+)"[^>]* data-score="(.*?)"', dom)]
     assert [float(score) for _, score in found] == pytest.approx(one.span(2, 3).scores, rel=1e-4, abs=1e-5)
     assert re.findall('<h2>(.*?)</h2><div class="pieces(?: read)?" role="group"', dom) == ["source", "answer so far"]

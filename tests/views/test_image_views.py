@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 import conserva
+from browser import Pages, in_a_browser, pixels
 from conserva.results.explanation import Explanation
 from conserva.tasks.pixels import png
 from conserva.views import explanation_figure, patch_overlay, pictures, terminal, terminal_pictures
 from conserva.views.colours import AGAINST, FOR
 from conserva.views.explanation_page import page
 from conserva.views.picture_nodes import counted, label, strongest
-from made_up_explanations import BROWSER, in_browser
 from made_up_images import COLUMNS, ROWS, SCORES, dark_to_light, explained
 
 
@@ -81,12 +81,10 @@ def test_page_needs_nothing_from_outside() -> None:
     assert re.findall(r"<li[^>]*><bdi>(r\dc\d)</bdi>", text) == ["r1c2", "r2c3", "r1c1", "r2c2", "r2c1", "r1c3"]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_the_image_is_seen_beneath_the_colours(tmp_path: Path) -> None:
-    path, shot = tmp_path / "page.html", tmp_path / "shot.png"
-    path.write_text(page([explained(scores=(1.0, 1.0, 0.0, 0.0, -1.0, -1.0))]), encoding="utf-8")
-    in_browser(path, f"--screenshot={shot}", "--window-size=600,500", "--hide-scrollbars")
-    seen = np.asarray(Pictures.open(shot).convert("RGB")).astype(int)
+@in_a_browser
+def test_in_a_browser_the_image_is_seen_beneath_the_colours(pages: Pages) -> None:
+    html = page([explained(scores=(1.0, 1.0, 0.0, 0.0, -1.0, -1.0))])
+    seen = pixels(pages.open(html, width=600, height=500))
     reddish, bluish = seen[:, :, 0] - seen[:, :, 2] > 60, seen[:, :, 2] - seen[:, :, 0] > 60
     grey = (np.ptp(seen, axis=2) < 3) & (seen[:, :, 0] > 115) & (seen[:, :, 0] < 235)
     assert min(reddish.sum(), bluish.sum(), grey.sum()) > 5000

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-from html import unescape
-from pathlib import Path
-from typing import Any
-
 import pytest
 
+from browser import Pages, in_a_browser
 from conserva import Comparison, Explanations
-from made_up_explanations import BROWSER, explanation, in_browser
+from conserva.views.explanation_page import page
+from made_up_explanations import explanation
 from made_up_generations import generation
 from made_up_images import explained
 from made_up_traces import SHOWN
-from notebook_pages import THEMES, notebook
+from notebook_pages import THEMES, contrasts, notebook
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-
-DARK_SYSTEM = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 ONE = explanation(["[CLS]", *(f"word{i}" for i in range(11))], unknown=(*(False,) * 11, True))
 OUTPUTS = {
     "an explanation": ONE,
@@ -31,20 +24,13 @@ OUTPUTS = {
 }
 
 
-def measured(folder: Path, theme: str, *options: str) -> list[dict[str, Any]]:
-    path = folder / "notebook.html"
-    path.write_text(notebook(theme, *(one._repr_html_() for one in OUTPUTS.values())), encoding="utf-8")
-    found = re.search('<pre id="result">(.*?)</pre>', in_browser(path, "--dump-dom", *options), re.DOTALL)
-    assert found
-    result: list[dict[str, Any]] = json.loads(unescape(found[1]))
-    return result
-
-
+@in_a_browser
 @pytest.mark.parametrize("theme", THEMES)
-def test_results_follow_the_notebook_and_not_the_system(theme: str, tmp_path: Path) -> None:
+def test_results_follow_the_notebook_and_not_the_system(theme: str, pages: Pages) -> None:
     is_dark = THEMES[theme][2]
+    html = notebook(theme, *(one._repr_html_() for one in OUTPUTS.values()))
     # The system has the other theme; equal themes are the easy case.
-    found = measured(tmp_path, theme, *(() if is_dark else DARK_SYSTEM))
+    found = contrasts(pages.open(html, dark=not is_dark))
     assert len(found) == len(OUTPUTS)
     for name, one in zip(OUTPUTS, found, strict=True):
         assert one["count"] > 10, name
@@ -52,16 +38,11 @@ def test_results_follow_the_notebook_and_not_the_system(theme: str, tmp_path: Pa
         assert one["light"] is not is_dark, name
 
 
-def test_a_page_by_itself_follows_the_system(tmp_path: Path) -> None:
-    from conserva.views.explanation_page import page
-    from notebook_pages import CONTRASTS
-
-    path = tmp_path / "page.html"
-    text = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page([ONE]), flags=re.DOTALL)
-    path.write_text(text.replace("</body>", f"{CONTRASTS}</body>"), encoding="utf-8")
-    for options, is_light in (((), True), (DARK_SYSTEM, False)):
-        found = re.search('<pre id="result">(.*?)</pre>', in_browser(path, "--dump-dom", *options), re.DOTALL)
-        assert found
-        (one,) = json.loads(unescape(found[1]))
-        assert one["light"] is is_light
+@in_a_browser
+def test_a_page_by_itself_follows_the_system(pages: Pages) -> None:
+    opened = pages.open(page([ONE]))
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        (one,) = contrasts(opened)
+        assert one["light"] == (scheme == "light")
         assert one["lowest"] >= 4.5, one["where"]

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from browser import Pages, in_a_browser
 from conserva.results.explanation import Explanation
 from conserva.views import colours, explanation_figure, pictures, terminal, terminal_pictures
 from conserva.views.explanation_page import page
 from conserva.views.picture_nodes import strongest
 from conserva.views.wording import number
 from drawn import BOTH, LARGE, VIRTUAL, image, molecule
-from made_up_explanations import BROWSER, in_browser
 
 pytest.importorskip("rdkit.Chem.Draw.rdMolDraw2D", reason="RDKit cannot draw here", exc_type=ImportError)
 
@@ -74,14 +74,11 @@ def test_page_shows_the_picture_and_lists_its_nodes(one: Explanation) -> None:
     assert f"point at or tap {kind} for its score" in page([one])
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_every_node_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(page([molecule(LARGE), image()]), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom")
+@in_a_browser
+def test_in_a_browser_every_node_is_there(pages: Pages) -> None:
+    opened = pages.open(page([molecule(LARGE), image()]))
     count = len(molecule(LARGE).scores) + len(image().scores) - 2
-    assert dom.count("data-node=") == count
-    assert dom.count("<title>") == count + 1  # and the page's own
+    assert opened.locator("[data-node]").count() == opened.locator("[data-node] > title").count() == count
 
 
 # Files

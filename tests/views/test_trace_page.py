@@ -1,20 +1,18 @@
 """The page of a trace: the score of every cell can be read without a script, with few tokens and with many."""
 
 import dataclasses
-import json
 import re
 from html import unescape
-from pathlib import Path
 
 import pytest
 
+from browser import Pages, in_a_browser
 from conserva.results.trace import Trace
 from conserva.views.trace_page import fragment, page
 from conserva.views.trace_wording import LOOK_FOR
 from conserva.views.verdict import verdict
 from conserva.views.wording import number
 from flat_text import flat
-from made_up_explanations import BROWSER, WITH_FOCUS, in_browser
 from made_up_traces import NASTY, SHOWN
 
 
@@ -68,28 +66,21 @@ def test_columns_are_labelled_with_the_text_as_it_was_written() -> None:
     assert re.findall(r'<span dir="auto">(.*?)</span>', page(one)) == ["UN", "fair", "[SEP]"]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@in_a_browser
 @pytest.mark.parametrize(("features", "width"), [(5, 390), (300, 390), (300, 1280)])
 def test_in_a_browser_the_map_scrolls_in_its_box_and_tells_the_focused_score(
-    tmp_path: Path, features: int, width: int
+    pages: Pages, features: int, width: int
 ) -> None:
-    probe = (
-        f"<script>{WITH_FOCUS}"
-        + """withFocus(() => {
-document.querySelectorAll(".cell")[3].focus();
-const shown = getComputedStyle(document.activeElement, "::after"), label = document.querySelector(".label span");
-document.body.append(Object.assign(document.createElement("pre"), {id: "seen", textContent: JSON.stringify([
-  shown.content, shown.position, document.documentElement.scrollWidth <= innerWidth,
-  parseFloat(getComputedStyle(label).fontSize), label.getBoundingClientRect().height >= 12,
-  getComputedStyle(document.querySelector("th[scope=row]")).position])}));
-});</script></body>"""
-    )
-    path = tmp_path / "trace.html"
-    html = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page(trace_of(features)), flags=re.DOTALL)
-    path.write_text(html.replace("</body>", probe), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom", f"--window-size={width},800", until='id="seen"')
-    seen = re.search('<pre id="seen">(.*?)</pre>', dom, re.DOTALL)
-    content, position, fits, size, legible, sticky = json.loads(unescape(seen[1]))  # type: ignore[index]
+    opened = pages.open(page(trace_of(features)), width=width, height=800)
+    for _ in range(5):  # the map, and four cells
+        opened.keyboard.press("Tab")
+    content, position, fits, size, legible, sticky = opened.evaluate("""() => {
+      const shown = getComputedStyle(document.activeElement, "::after"), label = document.querySelector(".label span");
+      return [
+        shown.content, shown.position, document.documentElement.scrollWidth <= innerWidth,
+        parseFloat(getComputedStyle(label).fontSize), label.getBoundingClientRect().height >= 12,
+        getComputedStyle(document.querySelector("th[scope=row]")).position];
+    }""")
     assert content.strip('"') == f"layer 1 · token3 {number(-5 / features)}"
     assert (position, fits, legible, sticky) == ("absolute", True, True, "sticky")
     assert size >= 12

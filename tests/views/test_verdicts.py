@@ -2,17 +2,16 @@
 
 import dataclasses
 import io
-import json
 import re
 from functools import cache
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 import conserva
+from browser import Pages, in_a_browser
 from conserva.bias_study.result import BiasStudy, Swap
 from conserva.engine.ledger import Ledger
 from conserva.evaluation.result import METRICS, Evaluation, Pair
@@ -24,7 +23,6 @@ from flat_text import flat
 from made_up_audits import audit
 from made_up_bias import interval, study
 from made_up_evaluations import evaluation
-from made_up_explanations import BROWSER, in_browser
 
 # Audits
 
@@ -231,37 +229,32 @@ def test_long_tables_offer_the_rest_and_short_ones_do_not(name: str) -> None:
         assert offered[:1] == ([str(most)] if most > 5 else [])
 
 
-PROBE = """<script>
-const rows = () => Array.from(document.querySelectorAll(".fold")).map(fold => [
+ROWS = """() => Array.from(document.querySelectorAll(".fold")).map(fold => [
   ...Array.from(fold.querySelectorAll("tbody"), body => Array.from(body.rows)), Array.from(fold.querySelectorAll("li")),
-].flatMap(part => part.length ? [part.filter(row => row.offsetParent).length] : []));
-const folded = rows();
-for (const box of document.querySelectorAll(".more input")) box.click();
-const links = Array.from(document.querySelectorAll("nav a"), a => document.querySelectorAll(a.hash).length);
-const clipped = Array.from(document.querySelectorAll(".conserva *")).filter(element => {
-  if (element.closest(".scroll") || element.closest("svg")) return false;
-  const {right, width} = element.getBoundingClientRect();
-  return width && right > document.documentElement.clientWidth + 1;
-}).map(element => element.outerHTML.slice(0, 80));
-const drawn = Array.from(document.querySelectorAll("svg"), svg => svg.getBoundingClientRect().width).filter(x => x);
-document.body.append(Object.assign(document.createElement("pre"), {id: "seen",
-  textContent: JSON.stringify({folded, open: rows(), links, clipped, drawn: drawn.length,
-    wide: document.documentElement.scrollWidth > document.documentElement.clientWidth})}));
-</script></body>"""
+].flatMap(part => part.length ? [part.filter(row => row.offsetParent).length] : []))"""
+SEEN = """() => ({
+  links: Array.from(document.querySelectorAll("nav a"), a => document.querySelectorAll(a.hash).length),
+  clipped: Array.from(document.querySelectorAll(".conserva *")).filter(element => {
+    if (element.closest(".scroll") || element.closest("svg")) return false;
+    const {right, width} = element.getBoundingClientRect();
+    return width && right > document.documentElement.clientWidth + 1;
+  }).map(element => element.outerHTML.slice(0, 80)),
+  drawn: Array.from(document.querySelectorAll("svg")).filter(svg => svg.getBoundingClientRect().width).length,
+  wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
+})"""
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize("width", [1280, 500])  # 500 is the least width of a window without a screen
+@in_a_browser
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", VIEWS)
-def test_in_a_browser_tables_open_links_work_and_nothing_is_clipped(name: str, width: int, tmp_path: Path) -> None:
-    html = re.sub('<meta http-equiv="Content-Security-Policy".*?>', "", page_of(name), flags=re.DOTALL)
-    path = tmp_path / "page.html"
-    path.write_text(html.replace("</body>", PROBE), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom", f"--window-size={width},800")
-    seen = json.loads(unescape(re.search('<pre id="seen">(.*?)</pre>', dom, re.DOTALL).group(1)))  # type: ignore[union-attr]
-    before, after = seen["folded"], seen["open"]
+def test_in_a_browser_tables_open_links_work_and_nothing_is_clipped(name: str, width: int, pages: Pages) -> None:
+    opened = pages.open(page_of(name), width=width, height=800)
+    before = opened.evaluate(ROWS)
+    for box in opened.locator(".more").all():
+        box.click()
+    after, seen = opened.evaluate(ROWS), opened.evaluate(SEEN)
     assert [[min(5, count) for count in fold] for fold in after] == before
     assert max(map(max, after)) > 5
     assert set(seen["links"]) == {1}
     assert (seen["clipped"], seen["wide"]) == ([], False)
-    assert seen["drawn"] == html.count("<svg ") / 2  # each figure once
+    assert seen["drawn"] == page_of(name).count("<svg ") / 2  # each figure once

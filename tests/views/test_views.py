@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 import conserva
+from browser import Pages, check_light_and_dark, in_a_browser
 from conserva.results.explanation import Explanation
 from conserva.views import colours, terminal
 from conserva.views.explanation_page import fragment, page
-from made_up_explanations import BROWSER, explanation, in_browser
+from made_up_explanations import explanation
 
 NASTY = "<script>alert(1)</script> \"quotes\" & 'more' 🎬 שלום عالم $x_1$ <img src=x onerror=alert(2)>"
 
@@ -143,17 +144,15 @@ def test_every_ending_is_written(tmp_path: Path, ending: str) -> None:
 # A real browser
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_in_a_browser_everything_shows_as_text_and_nothing_runs(tmp_path: Path) -> None:
+@in_a_browser
+def test_in_a_browser_everything_shows_as_text_and_nothing_runs(pages: Pages) -> None:
     task = conserva.load()
     words = " ".join(f"w{i}" for i in range(60))
     one = conserva.explain(task, f"{NASTY} {words} " + "fine " * 600, method="exact", truncate=True)
     assert len(one.features) == 512
     nasty = explanation([NASTY])
-    path = tmp_path / "page.html"
-    path.write_text(page([one, nasty]), encoding="utf-8")
-    dom = in_browser(path, "--dump-dom")
-    found = read(dom)
+    opened = pages.open(page([one, nasty]), height=1400)
+    found = read(opened.content())
     inside, special = [one.text[slice(*span)] for span in one.offsets if span], [one.features[0], one.features[-1]]
     assert [token for token, _ in found.tokens[: len(inside)]] == inside
     assert [token for token, _ in found.tokens if token in special][:2] == special
@@ -161,8 +160,4 @@ def test_in_a_browser_everything_shows_as_text_and_nothing_runs(tmp_path: Path) 
     assert [score for _, score in found.tokens[: len(inside)]] == pytest.approx(one.scores[1:-1], abs=6e-4)
     assert set(found.entries) == {"inputs", "positions", "biases", "gap"}
     assert not found.tags & {"script", "img", "link", "iframe"}
-    for scheme in ("light", "dark"):
-        picture = tmp_path / f"{scheme}.png"
-        dark = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
-        in_browser(path, f"--screenshot={picture}", "--window-size=1000,1400", *dark)
-        assert picture.stat().st_size > 10_000
+    check_light_and_dark(opened)

@@ -222,8 +222,8 @@ const hold = selection => {
   saveInAddress();
 };
 const point = i => {
-  if (held) return;
   pointed = i === null ? null : [i, i];
+  if (held) return;
   if (pointed) moveStop(i);
   render();
 };
