@@ -191,7 +191,7 @@ class Call(Inputs):
     """One call of a graph model, as a single sample whose features are all nodes, of one or several graphs."""
 
     conversions: int = 0
-    """How many times the model calls softmax, log_softmax or sigmoid, if the last one makes its output; 0 for logits."""
+    """How many softmax, log_softmax and sigmoid calls the model makes, if the last makes its output; 0 for logits."""
 
     def features(self) -> dict[str, Tensor]:
         """Return the nodes; other inputs are constants."""
