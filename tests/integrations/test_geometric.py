@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -324,14 +322,6 @@ def test_what_cannot_be_explained_is_said(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(conserva.Error, match=message):
         call()
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("conserva.integrations.geometric")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    with pytest.raises(conserva.Error, match=r"pip install 'conserva\[geometric\]'"):
-        importlib.import_module("conserva.integrations.geometric")
 
 
 # Graphormer under the contract of PyTorch Geometric.
