@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -153,6 +154,41 @@ def test_a_tuple_of_layers_and_a_layer_twice() -> None:
     found = LayerConservativeAttribution(lambda ids: MODEL(ids).logits, (first, second, first)).attribute(IDS, 1)
     assert len(found) == 3
     torch.testing.assert_close(found[0], found[2], **EXACT)
+
+
+class Parts(nn.Module):
+    """Returns several tensors, as a tuple, a list or a named tuple."""
+
+    def __init__(self, kind: Callable[..., Any]) -> None:
+        super().__init__()
+        self.kind, self.model = kind, MODEL
+
+    def forward(self, ids: Tensor) -> Any:
+        x = MODEL.get_input_embeddings()(ids)
+        return self.kind([x / 4, ids, x * 0.75])
+
+
+Pair = collections.namedtuple("Pair", ["first", "ids", "second"])
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda parts: Pair(*parts)], ids=["tuple", "list", "named tuple"])
+def test_of_a_layer_that_returns_several_tensors_each_is_attributed(kind: Callable[..., Any]) -> None:
+    parts = Parts(kind)
+
+    def function(ids: Tensor) -> Tensor:
+        first, _, second = parts(ids)
+        return MODEL(inputs_embeds=first + second).logits
+
+    for layers in (parts, [parts, MODEL.bert.encoder.layer[0]]):
+        found = LayerConservativeAttribution(function, layers).attribute(IDS, 1)
+        first, second = found if layers is parts else found[0]
+        whole = conserva.relevance(MODEL, IDS, 1)
+        torch.testing.assert_close(first, whole.values["input_ids"] / 4, **EXACT)
+        torch.testing.assert_close(second, whole.values["input_ids"] * 0.75, **EXACT)
+    method = LayerConservativeAttribution(function, parts)
+    found, delta = method.attribute(IDS, 1, return_convergence_delta=True)
+    torch.testing.assert_close(delta, whole.ledger.inputs - whole.output, **EXACT)
+    torch.testing.assert_close(method.compute_convergence_delta(found, None, IDS, 1), delta, **EXACT)
 
 
 @pytest.mark.parametrize(

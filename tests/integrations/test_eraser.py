@@ -24,6 +24,7 @@ from conserva.integrations.eraser import (
     section_scores,
     tau_loo,
     token_f1,
+    token_iou,
     word_scores,
     write_eraser,
 )
@@ -253,6 +254,8 @@ def test_f1_are_their_replicas(case: tuple[list[bool], list[bool]], threshold: f
     tokens = {i for i, flag in enumerate(chosen) if flag}, {i for i, flag in enumerate(truth) if flag}
     expected = slow_f1(*tokens, len(tokens[0] & tokens[1]))
     assert token_f1(chosen, truth) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    expected = len(tokens[0] & tokens[1]) / len(tokens[0] | tokens[1]) if any(chosen + truth) else math.nan
+    assert token_iou(chosen, truth) == pytest.approx(expected, abs=1e-12, nan_ok=True)
     expected = slow_iou_f1(chosen, truth, threshold)
     assert iou_f1(chosen, truth, threshold) == pytest.approx(expected, abs=1e-12, nan_ok=True)
     assert math.isnan(expected) or expected <= 1
@@ -262,6 +265,7 @@ def test_measures_of_nothing() -> None:
     none, some = [False, False], [True, False]
     assert math.isnan(token_f1(none, none))
     assert math.isnan(iou_f1(none, none))
+    assert math.isnan(token_iou(none, none))
     assert token_f1(none, some) == token_f1(some, none) == iou_f1(none, some) == iou_f1(some, none) == 0
     assert auprc([0, 0], some) == 0.75  # (1 + 1/2) / 2
 
@@ -271,7 +275,7 @@ def test_a_run_of_half_the_words_matches() -> None:
     assert iou_f1([1, 0, 0, 0], [1, 1, 1, 1]) == 0
 
 
-@pytest.mark.parametrize("measure", [auprc, token_f1, iou_f1])
+@pytest.mark.parametrize("measure", [auprc, token_f1, token_iou, iou_f1])
 def test_bad_rationales(measure: Any) -> None:
     with pytest.raises(conserva.Error, match=r"has 2 words and rationale 3: give one entry for each"):
         measure([1, 0], [True, False, True])

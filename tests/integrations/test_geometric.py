@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
 
-from torch_geometric.nn import GINConv, GPSConv, global_add_pool
+from torch_geometric.nn import GCNConv, GINConv, GPSConv, global_add_pool
 from torch_geometric.utils import softmax, to_dense_batch
 
 import conserva
@@ -121,6 +119,30 @@ def test_of_probabilities_the_score_before_them_is_explained(return_type: str) -
     one = explainer(ended, "ah+ln", model_config={**MULTICLASS, "return_type": return_type})(X[:5], PATH)
     torch.testing.assert_close(one.node_mask, raw.node_mask, **EXACT)
     torch.testing.assert_close(one.explained_output, raw.explained_output, **EXACT)
+
+
+@pytest.mark.parametrize("return_type", MULTI_ENDINGS)
+def test_the_softmax_of_the_output_is_no_attention(return_type: str) -> None:
+    torch.manual_seed(0)
+    net = Convolution().double().eval()
+    config = {"model_config": {**MULTICLASS, "return_type": return_type}}
+    ended = Ending(net, MULTI_ENDINGS[return_type])
+    with pytest.raises(conserva.Error, match="has no attention"):
+        explainer(ended, "exact", **config)(X[:5], PATH)
+    for rules in ("exact", "attnlrp"):
+        without = conserva.rules(rules, attention="refuse")
+        one, raw = explainer(ended, without, **config)(X[:5], PATH), explainer(net, without)(X[:5], PATH)
+        torch.testing.assert_close(one.node_mask, raw.node_mask, **EXACT)
+        torch.testing.assert_close(added_up(one), ended.model(X[:5], PATH).max().view(1), **EXACT)
+
+
+class Convolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(X.shape[1], 6), GCNConv(6, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        return global_add_pool(self.second(self.first(x, edge_index).relu(), edge_index), batch)
 
 
 @pytest.mark.parametrize("return_type", ONE_ENDINGS)
@@ -300,14 +322,6 @@ def test_what_cannot_be_explained_is_said(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(conserva.Error, match=message):
         call()
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("conserva.integrations.geometric")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    with pytest.raises(conserva.Error, match=r"pip install 'conserva\[geometric\]'"):
-        importlib.import_module("conserva.integrations.geometric")
 
 
 # Graphormer under the contract of PyTorch Geometric.

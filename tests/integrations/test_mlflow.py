@@ -138,10 +138,13 @@ def test_nothing_is_logged_of_what_is_refused(run: str) -> None:
     for given, name, message in (
         (3, "x", "result is of type int"),
         (ONE, "", "give a name"),
+        (ONE, "../x", "give a name"),
         (ambiguous, "x", "'x/a_b/output'.* would have the same name in MLflow"),
     ):
         with pytest.raises(conserva.Error, match=message):
             log_to_mlflow(given, name)  # type: ignore[arg-type]
+    with pytest.raises(conserva.Error, match="give an integer"):
+        log_to_mlflow(ONE, step=1.5)  # type: ignore[arg-type]
     assert files(run) == set()
     assert mlflow.get_run(run).data.metrics == {}
 

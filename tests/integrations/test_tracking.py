@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 import conserva
@@ -15,7 +16,7 @@ import made_up_generations
 import made_up_images
 import made_up_traces
 from conserva.evaluation.result import METRICS
-from conserva.integrations.tracking import name_of, tracked
+from conserva.integrations.tracking import name_of, step_of, tracked
 from conserva.results.renderers import RENDERERS
 from every_result import ONE, OTHER, RESULTS
 from made_up_explanations import explanation
@@ -166,6 +167,14 @@ def test_names() -> None:
     assert name_of(ONE, None) == "explanation"
     assert name_of(RESULTS["BiasStudy"](), None) == "bias-study"
     assert name_of(ONE, "a/b") == "a/b"
-    for wrong in ("", " ", "/", 3):
+    for wrong in ("", " ", "/", 3, "/a", "a//b", "a/../b", "a/."):
         with pytest.raises(conserva.Error, match="give a name"):
             name_of(ONE, wrong)  # type: ignore[arg-type]
+
+
+def test_steps() -> None:
+    assert step_of(None) is None
+    assert step_of(3) == step_of(np.int64(3)) == 3
+    for wrong in (1.5, "3"):
+        with pytest.raises(conserva.Error, match="give an integer"):
+            step_of(wrong)

@@ -92,6 +92,7 @@ def test_what_would_be_dropped_is_refused(run: Any, monkeypatch: pytest.MonkeyPa
     run.log({"loss": 1.0}, step=7)
     monkeypatch.setattr(wandb.Table, "MAX_ARTIFACT_ROWS", 1)
     for given, settings, message in (
+        (ONE, {"step": 7.5}, "give an integer"),
         (ONE, {"step": 3}, "step=3, but the run is at step 7"),
         (ONE, {}, "has 2 rows, and W&B keeps 1"),
         ("exact", {}, "result is of type str"),

@@ -182,6 +182,22 @@ def test_a_pipeline_derived_from_one_of_transformers_has_its_task() -> None:
     assert type(conserva.load(Own(model=classifier(), tokenizer=TOKENIZER))) is conserva.Text
 
 
+@pytest.mark.parametrize("step", ["__call__", "preprocess", "_forward", "postprocess"])
+def test_a_pipeline_with_a_step_of_its_own_is_refused(step: str) -> None:
+    base = transformers.TextClassificationPipeline
+
+    def own(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(base, step)(self, *args, **options)
+
+    pipe = type("Own", (base,), {step: own})(model=classifier(), tokenizer=TOKENIZER)
+    with pytest.raises(conserva.Error, match=rf"{step}\(\) of its own, which is not explained"):
+        conserva.load(pipe)
+    pipe = base(model=classifier(), tokenizer=TOKENIZER)
+    pipe.preprocess = lambda text, **options: base.preprocess(pipe, text.upper(), **options)
+    with pytest.raises(conserva.Error, match=r"preprocess\(\) of its own"):
+        conserva.load(pipe)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -131,6 +131,17 @@ def test_other_modules_of_cross_encoders_are_refused(tmp_path: Path) -> None:
         conserva.load(model)
 
 
+@pytest.mark.parametrize("where", ["model", "first", "pooling"])
+def test_hooks_on_modules_that_are_not_explained_are_refused(tmp_path: Path, where: str) -> None:
+    model = sentence_encoder(tmp_path) if where == "pooling" else cross_encoder(tmp_path)
+    module = {"model": model, "first": model[0], "pooling": model[-1]}[where]
+    hook = module.register_forward_hook(lambda module, given, output: output)
+    with pytest.raises(conserva.Error, match=f"whose {type(module).__name__} has a forward hook"):
+        conserva.load(model)
+    hook.remove()
+    conserva.load(model)
+
+
 def test_models_in_training_mode_are_refused(tmp_path: Path) -> None:
     for make in (cross_encoder, sentence_encoder):
         model = make(tmp_path).train()

@@ -80,13 +80,14 @@ class _Conservative:
         sums = [x.reshape(len(x), -1).sum(1) for x in _tensors(attributions)]
         return torch.stack(sums).sum(0) - number
 
-    def _relevance(self, call: Call, layers: Sequence[nn.Module]) -> tuple[Relevance, list[str]]:
-        """Return the relevance, and the sites of the layers, or else of the inputs."""
+    def _relevance(self, call: Call, layers: Sequence[nn.Module]) -> tuple[Relevance, list[list[str]]]:
+        """Return the relevance, and the sites of each of the layers, or else of each of the inputs."""
         module = ForwardFunction(_function(self.forward_func), call, layers)
-        sites = [module.sites[layer] for layer in layers]
-        at = list(map(glob.escape, sites)) if layers else INPUTS  # the names of modules are no patterns
+        sites = [module.sites(layer) for layer in layers]
+        names = dict.fromkeys(name for each in sites for name in each)
+        at = list(map(glob.escape, names)) if layers else INPUTS  # the names of modules are no patterns
         result = relevance(module, call, module.selected, rules=self.rules, at=at)
-        return result, sites or list(call.features())
+        return result, sites or [[name] for name in call.features()]
 
 
 class ConservativeAttribution(_Conservative, GradientAttribution):  # type: ignore[misc]
@@ -157,7 +158,7 @@ class ConservativeAttribution(_Conservative, GradientAttribution):  # type: igno
                 )
         call = Call.of_captum(given, _others(additional_forward_args), target)
         result, names = self._relevance(call, [])
-        found = tuple(result.values[name] for name in names)
+        found = tuple(result.values[name] for [name] in names)
         return _returned(found if isinstance(inputs, tuple) else found[0], result, return_convergence_delta)
 
 
@@ -172,7 +173,7 @@ class LayerConservativeAttribution(_Conservative, LayerGradientXActivation):  # 
     forward_func
         As in `ConservativeAttribution`.
     layer
-        A module that is called once, or a list of modules. Of a layer that returns several tensors, the first.
+        A module that is called once, or a list of modules.
     rules
         The name of a rule set, or the result of `conserva.rules(...)`.
 
@@ -221,8 +222,8 @@ class LayerConservativeAttribution(_Conservative, LayerGradientXActivation):  # 
         Returns
         -------
         Tensor, list or tuple
-            The attributions in the shape of the layer's output, or a list of them if `layer` is a list. With the delta
-            a pair of both.
+            The attributions in the shape of the layer's output: a tuple if it is a tuple of several floating-point
+            tensors. A list of them if `layer` is a list. With the delta a pair of both.
         """
         if attribute_to_layer_input:
             raise Error("attribute_to_layer_input=True: relevance is read at outputs. Give the layer before this one.")
@@ -234,7 +235,8 @@ class LayerConservativeAttribution(_Conservative, LayerGradientXActivation):  # 
             raise Error("return_convergence_delta=True with a list of layers: each has its own. Give one layer.")
         call = Call.of_captum(_tensors(inputs), _others(additional_forward_args), target)
         result, names = self._relevance(call, layers)
-        found = [result.values[name] for name in names]
+        parts = [tuple(result.values[name] for name in each) for each in names]
+        found = [each if len(each) > 1 else each[0] for each in parts]
         return _returned(found if several else found[0], result, return_convergence_delta)
 
 

@@ -57,21 +57,44 @@ class ForwardFunction(nn.Module):
     call
         The arguments: a function is run with them once, to find the modules that it calls.
     layers
-        The layers whose relevance is requested.
+        The layers whose relevance is requested. The function is run once for them, too.
     """
 
     def __init__(self, function: Callable[..., Any], call: Call, layers: Sequence[nn.Module] = ()) -> None:
         super().__init__()
         self.run = function.__call__ if isinstance(function, nn.Module) else function
-        found = {FORWARD: function} if isinstance(function, nn.Module) else modules_called(function, call)
+        found = {FORWARD: function} if isinstance(function, nn.Module) else {}
+        tensors: dict[nn.Module, list[int]] = {}
+        if layers or not found:
+            called = modules_called(function, call, {layer: tensors.setdefault(layer, []) for layer in layers})
+            found = found or called
         self._modules.update(found)
         self._models = list(self.children())
         known = set(self.modules())
         self._modules.update({f"layer{i}": layer for i, layer in enumerate(layers) if layer not in known})
-        self.sites = {layer: name for name, layer in self.named_modules() if layer in layers}
+        self.layers = {layer: name for name, layer in self.named_modules() if layer in layers}
         """The layers whose relevance is requested, with their names."""
+        self._exits = {layer: self._add_exits(tensors[layer], name) for layer, name in self.layers.items()}
         self.number = torch.empty(0)
         """The explained number of each sample in the last call."""
+
+    def _add_exits(self, tensors: list[int], name: str) -> dict[int, str]:
+        """Add a module for each of several tensors that a layer returns, as a site; return their names by position."""
+        names = {i: f"{name}_{i}".replace(".", "_") for i in tensors} if len(tensors) > 1 else {}
+        self._modules.update({each: nn.Identity() for each in names.values()})
+        return names
+
+    def sites(self, layer: nn.Module) -> list[str]:
+        """Return the name of a layer, or those of the tensors that it returns, if they are several."""
+        return list(self._exits[layer].values()) or [self.layers[layer]]
+
+    def _leave(self, layer: nn.Module, output: Any) -> Any:
+        """Return a layer's output after its tensors have passed their own modules; None if it is one tensor."""
+        if not self._exits[layer]:
+            return None
+        names = self._exits[layer]
+        values = [self._modules[names[i]](x) if i in names else x for i, x in enumerate(output)]
+        return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
 
     def selected(self, output: Any) -> Tensor:
         """Return the explained number of each sample: the target, for the engine."""
@@ -87,12 +110,17 @@ class ForwardFunction(nn.Module):
         *given, target = args
         outputs: list[Any] = []
         calls: list[nn.Module] = []
+
+        def leave(layer: nn.Module, given: Any, output: Any) -> Any:
+            calls.append(layer)
+            return self._leave(layer, output)
+
         after: list[tuple[nn.Module, Callable[..., Any]]]
-        after = [(module, lambda module, given, output: outputs.append(output)) for module in self._models]
-        after += [(layer, lambda layer, given, output: calls.append(layer)) for layer in self.sites]
+        after = [(layer, leave) for layer in self.layers]
+        after += [(module, lambda module, given, output: outputs.append(output)) for module in self._models]
         with hooked(after):
             value = self.run(*given)
-        for layer, name in self.sites.items():
+        for layer, name in self.layers.items():
             if (many := calls.count(layer)) != 1:
                 raise Error(f"layer={name!r} is called {many} times by forward_func: give a layer that is called once.")
         self.number = selected(value, target, len(given[0]))
@@ -101,8 +129,13 @@ class ForwardFunction(nn.Module):
         return value if is_model else outputs
 
 
-def modules_called(function: Callable[..., Any], call: Call) -> dict[str, nn.Module]:
-    """Run a function, and return the modules that it calls, by their class, without those inside another of them."""
+def modules_called(
+    function: Callable[..., Any], call: Call, tensors: dict[nn.Module, list[int]]
+) -> dict[str, nn.Module]:
+    """Run a function, and return the modules that it calls, by their class, without those inside another of them.
+
+    `tensors` has the layers to watch, and gets the positions of floating-point tensors in the tuples that they return.
+    """
     call.samples()  # an error for inputs that make no sense
     called: dict[nn.Module, None] = {}
     running: list[nn.Module] = []
@@ -116,6 +149,8 @@ def modules_called(function: Callable[..., Any], call: Call) -> dict[str, nn.Mod
             running.append(module)
 
     def leave(module: nn.Module, given: Any, output: Any) -> None:
+        if module in tensors and isinstance(output, (tuple, list)):
+            tensors[module][:] = [i for i, x in enumerate(output) if isinstance(x, Tensor) and x.is_floating_point()]
         if threading.get_ident() == thread and running:
             running.pop()
 

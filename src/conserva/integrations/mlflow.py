@@ -13,7 +13,7 @@ from .._util.extras import require
 from .._util.text import to_json
 from ..errors import Error
 from ..results.result import Result
-from .tracking import Tracked, name_of, tracked
+from .tracking import Tracked, name_of, step_of, tracked
 
 require("conserva.integrations.mlflow", "mlflow", "pandas")
 
@@ -62,7 +62,7 @@ def log_to_mlflow(
     ...     log_to_mlflow(one, "joy")
     """
     parts = tracked(result)
-    write(parts, name_of(result, name), *active(client, run_id), step)
+    write(parts, name_of(result, name), *active(client, run_id), step_of(step))
 
 
 def active(client: Any = None, run_id: str | None = None) -> tuple[Any, str]:

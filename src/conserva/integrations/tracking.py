@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -62,9 +63,17 @@ def name_of(result: Result, given: str | None) -> str:
     """Return the name that a result is logged under: the given one, or that of its schema, such as "bias-study"."""
     if given is None:
         return result._schema.split("/")[1]
-    if not isinstance(given, str) or not given.strip("/ "):
-        raise Error(f"name={given!r}: give a name such as 'explanation', or None.")
+    if not isinstance(given, str) or not given.strip("/ ") or {"", ".", ".."} & set(given.split("/")):
+        raise Error(f"name={given!r}: give a name such as 'explanation' or 'reviews/first', or None.")
     return given
+
+
+def step_of(given: Any) -> int | None:
+    """Return a step as an integer; None stays None."""
+    try:
+        return None if given is None else operator.index(given)
+    except TypeError:
+        raise Error(f"step={given!r}: give an integer, or None.") from None
 
 
 def _figure(result: Result) -> bytes | None:

@@ -67,7 +67,10 @@ def relevance_at_hooks(
     """
     points = getattr(bridge, "hook_dict", None)
     if not isinstance(bridge, nn.Module) or not isinstance(points, Mapping):
-        raise Error(f"bridge is {type(bridge).__name__}, which has no hook points: give a TransformerBridge.")
+        raise Error(
+            f"bridge is {type(bridge).__name__}, which has no hook points: give a TransformerBridge of TransformerLens "
+            "(pip install 'conserva[transformer-lens]')."
+        )
     if not isinstance(hooks, (str, list, tuple)):
         raise Error(f"hooks={hooks!r}: give the name of a hook point, or a list of names.")
     wanted, rule_set = [hooks] if isinstance(hooks, str) else list(hooks), as_rule_set(rules)

@@ -9,7 +9,7 @@ from typing import Any
 from .._util.extras import require
 from ..errors import Error
 from ..results.result import Result
-from .tracking import Tracked, name_of, tracked
+from .tracking import Tracked, name_of, step_of, tracked
 
 require("conserva.integrations.wandb", "wandb")
 
@@ -43,7 +43,7 @@ def log_to_wandb(result: Result, name: str | None = None, *, run: Any = None, st
     >>> with wandb.init(mode="offline") as run:  # doctest: +SKIP
     ...     log_to_wandb(one, "joy", run=run)
     """
-    parts = tracked(result)
+    parts, step = tracked(result), step_of(step)
     run = active() if run is None else run
     if step is not None and step < run.step:
         raise Error(f"step={step}, but the run is at step {run.step}, and W&B drops what is logged to earlier steps.")

@@ -33,6 +33,9 @@ _DEFAULTS: Mapping[str, Any] = {"add_special_tokens": True, "is_split_into_words
 _WITHOUT_EFFECT = frozenset({"padding", "pad_to_multiple_of", "truncation", "verbose"})
 """Options of tokenization that do not change the tokens of a text which is not too long."""
 
+_STEPS = ("__call__", "preprocess", "forward", "_forward", "postprocess")
+"""What a pipeline calls between its input and its answer."""
+
 _OF_PROMPTS = ("prefix", "add_special_tokens", "max_length", "tools", "documents", "continue_final_message")
 """Options of tokenization in a pipeline for text generation; its others are for the generation."""
 
@@ -57,6 +60,12 @@ def pipeline_class(pipe: Any) -> str:
 def check_model(pipe: Any, has_labels: bool) -> None:
     """Raise an `Error` unless the model of a supported pipeline is of its task; `has_labels` are texts for images."""
     wanted = PIPELINES[pipeline_class(pipe)]
+    for name in _STEPS:
+        if name in vars(pipe) or not getattr(type(pipe), name).__module__.startswith("transformers."):
+            raise Error(
+                f"{_shown(pipe)} with a {name}() of its own, which is not explained: its task calls the tokenizer and "
+                f"the model. Explain these, as conserva.load(pipe.model, ...), with what {name}() returns."
+            )
     found = "Image" if has_labels else task_class_of_object(pipe.model).__name__
     if found != wanted:
         raise Error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -49,6 +50,7 @@ def cross_encoder(model: Any, head: str | None) -> Text:
             f"supported, without {', '.join(more)}. Explain that one, as {_CLASSIFIER}: a causal language model by the "
             "target 'yes - no', for the texts of both as its prompt."
         )
+    _refuse_hooks(model, [model, model[0]] if modules else [model])
     network = _network(model, model.model)
     _refuse_other_tokens(model, (_EXAMPLE, _EXAMPLE), _CLASSIFIER)
     return Text(network, model.tokenizer, head=_head_of(model, network) if head is None else head)
@@ -87,6 +89,7 @@ def sentence_encoder(model: Any, head: str | None) -> Similarity:
         ends = {getattr(module, f"module_{end}_name", _EMBEDDING) for end in ("input", "output")}
         if ends != {_EMBEDDING}:
             raise Error(f"model is a SentenceTransformer whose {name} does not map its embedding to an embedding.")
+    _refuse_hooks(model, [model, *modules[:2]])
     score = str(model.similarity_fn_name)
     if score not in SCORES:
         raise Error(f"model is a SentenceTransformer with the similarity {score!r}: supported are {', '.join(SCORES)}.")
@@ -134,6 +137,16 @@ def _refuse_other_tokens(model: Any, example: str | tuple[str, str], instead: st
             "renders texts by a chat template: this is not supported. Explain its transformers model instead, with "
             f"the texts as the tokenizer must read them, as {instead}."
         )
+
+
+def _refuse_hooks(model: Any, modules: Sequence[nn.Module]) -> None:
+    """Raise an `Error` if one of the modules that the task does not call has a hook, which may change the output."""
+    for module in modules:
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise Error(
+                f"model is a {type(model).__name__} whose {type(module).__name__} has a forward hook, which is not "
+                "explained: remove it, or attach it to model.transformers_model."
+            )
 
 
 def _network(model: Any, network: Any) -> Any:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from .agreement import auprc, iou_f1, token_f1
+from .agreement import auprc, iou_f1, token_f1, token_iou
 from .leave_one_out import tau_loo
 from .predictions import write_eraser
 from .rationale import hard_rationale, section_scores, word_scores
 
-__all__ = ["auprc", "hard_rationale", "iou_f1", "section_scores", "tau_loo", "token_f1", "word_scores", "write_eraser"]
+__all__ = [
+    "auprc",
+    "hard_rationale",
+    "iou_f1",
+    "section_scores",
+    "tau_loo",
+    "token_f1",
+    "token_iou",
+    "word_scores",
+    "write_eraser",
+]

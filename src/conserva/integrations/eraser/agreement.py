@@ -1,4 +1,4 @@
-"""Agreement of a rationale with that of a human: AUPRC, token F1 and IOU F1, as ERASER defines them, for one text."""
+"""Agreement of a rationale with that of a human, for one text: the measures of ERASER, and ferret's token IOU."""
 
 from __future__ import annotations
 
@@ -75,6 +75,33 @@ def token_f1(predicted: Flags, rationale: Flags) -> float:
     chosen, truth = _flags(predicted, "predicted"), _flags(rationale, "rationale")
     _same_length(predicted=chosen, rationale=truth)
     return _f1(int((chosen & truth).sum()), int(chosen.sum()), int(truth.sum()))
+
+
+def token_iou(predicted: Flags, rationale: Flags) -> float:
+    """Return the number of words that are chosen and in the rationale, divided by those that are either, as in ferret.
+
+    Parameters
+    ----------
+    predicted
+        Which words are chosen, as by `hard_rationale`.
+    rationale
+        Which words are in the human rationale.
+
+    Returns
+    -------
+    float
+        nan if both are empty, for which ferret returns 0.
+
+    Examples
+    --------
+    >>> from conserva.integrations.eraser import token_iou
+    >>> token_iou([True, True, False], [True, False, False])
+    0.5
+    """
+    chosen, truth = _flags(predicted, "predicted"), _flags(rationale, "rationale")
+    _same_length(predicted=chosen, rationale=truth)
+    either = int((chosen | truth).sum())
+    return int((chosen & truth).sum()) / either if either else math.nan
 
 
 def iou_f1(predicted: Flags, rationale: Flags, threshold: float = 0.5) -> float:

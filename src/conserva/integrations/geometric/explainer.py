@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from ...engine.untouched import untouched
 from ...errors import Error, NotApplicable
 from .explanation import ENTRIES, explanation_of
 from .graphormer import SparseGraphormer, sizes_of
-from .scores import explained_number, explained_rows, raw_scores
+from .scores import conversions, explained_number, explained_rows, raw_scores
 
 _NODES = "x"
 
@@ -103,13 +103,15 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
         self._check(x, kwargs)
         arguments = {name: value.detach() if isinstance(value, Tensor) else value for name, value in kwargs.items()}
         return_type, mode = self.model_config.return_type.value, self.model_config.mode.value
-        call = Call((x, edge_index), arguments, (_NODES, "edge_index"), 0, return_type=return_type)
+        call = Call((x, edge_index), arguments, (_NODES, "edge_index"), 0)
         modules = module_tree.Modules.of(model)
         module_tree.refuse_opaque_modules(modules)
         _refuse_kernels(modules, self.rules)
         explain = Pass(model, modules, self.rules, [self.at], True, self.trusted)
         batch, nodes, ledgers = kwargs.get("batch"), torch.zeros(()), []
         with untouched(model), torch.inference_mode(False), torch.enable_grad():
+            if return_type != "raw":
+                call = replace(call, conversions=conversions(partial(call.run, model), return_type))
             # A regression has no use for targets, so they do not tell the number of outputs.
             outputs = _outputs(model, call) if mode == "regression" else target.numel()
             rows = explained_rows(outputs, index)
@@ -188,7 +190,8 @@ class RelevanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]
 class Call(Inputs):
     """One call of a graph model, as a single sample whose features are all nodes, of one or several graphs."""
 
-    return_type: str = "raw"
+    conversions: int = 0
+    """How many softmax, log_softmax and sigmoid calls the model makes, if the last makes its output; 0 for logits."""
 
     def features(self) -> dict[str, Tensor]:
         """Return the nodes; other inputs are constants."""
@@ -204,9 +207,9 @@ class Call(Inputs):
 
     def run(self, model: nn.Module) -> Any:
         """Call the model, and return its logits, also if it returns probabilities."""
-        if self.return_type == "raw":
+        if not self.conversions:
             return super().run(model)
-        return raw_scores(lambda: super(Call, self).run(model), self.return_type)
+        return raw_scores(lambda: super(Call, self).run(model), self.conversions)
 
 
 def _refuse_kernels(modules: Mapping[str, nn.Module], rules: RuleSet) -> None:

@@ -56,27 +56,45 @@ def _classes(target: Tensor, outputs: int, count: int) -> Tensor:
     return classes
 
 
-def raw_scores(run: Callable[[], Any], return_type: str) -> Tensor:
-    """Return the logits that a model converts to probabilities in its last call."""
-    with _Watch() as watch:
+def conversions(run: Callable[[], Any], return_type: str) -> int:
+    """Return how many times a model calls softmax, log_softmax or sigmoid, the last of which makes its output."""
+    with torch.no_grad(), _Watch() as watch:
         output = run()
-    if isinstance(output, Tensor) and watch.last is not None:
-        scores, made = watch.last
-        # The output is the same memory, possibly in another shape.
-        if output.data_ptr() == made.data_ptr() and output.numel() == made.numel():
-            return scores.reshape(output.shape)
-    raise Error(
-        f"return_type={return_type!r}, but the model's output is not the direct result of a "
-        f"{' or '.join(_PROBABLE)}: use return_type='raw' to explain the returned numbers."
-    )
+    if watch.converted(output) is None:
+        raise Error(
+            f"return_type={return_type!r}, but the model's output is not the direct result of a "
+            f"{' or '.join(_PROBABLE)}: use return_type='raw' to explain the returned numbers."
+        )
+    return watch.calls
+
+
+def raw_scores(run: Callable[[], Any], calls: int) -> Tensor:
+    """Return the logits that a model converts to probabilities in the last of some calls, to which no rule applies."""
+    with _Watch(calls) as watch:
+        output = run()
+    scores = watch.converted(output)
+    if scores is None:
+        raise Error("The model made other calls than in the first pass: its forward depends on more than its inputs.")
+    return scores.reshape(output.shape)
 
 
 class _Watch(TorchFunctionMode):
-    """Records the input and output of the last softmax, log_softmax or sigmoid."""
+    """Records the input and output of the last softmax, log_softmax or sigmoid, and takes call `last` out of the rules.
 
-    def __init__(self) -> None:
+    It is the conversion of the output: neither attention nor an activation.
+    """
+
+    def __init__(self, last: int = 0) -> None:
         super().__init__()
-        self.last: tuple[Tensor, Tensor] | None = None
+        self.calls, self.last = 0, last
+        self.made: tuple[Tensor, Tensor] | None = None
+
+    def converted(self, output: Any) -> Tensor | None:
+        """Return what was converted to the output, which is then the same memory, possibly in another shape."""
+        if not isinstance(output, Tensor) or self.made is None:
+            return None
+        scores, made = self.made
+        return scores if output.data_ptr() == made.data_ptr() and output.numel() == made.numel() else None
 
     def __enter__(self) -> _Watch:
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
@@ -85,7 +103,14 @@ class _Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        if getattr(func, "__name__", "") in _PROBABLE:
-            self.last = (args[0] if args else kwargs["input"], out)
+        if getattr(func, "__name__", "") not in _PROBABLE:
+            return func(*args, **kwargs)
+        self.calls += 1
+        scores, *others = args or (kwargs.pop("input"),)
+        if self.calls == self.last:
+            with torch._C.DisableTorchFunction():
+                out = func(scores.detach(), *others, **kwargs)
+        else:
+            out = func(scores, *others, **kwargs)
+        self.made = (scores, out)
         return out
