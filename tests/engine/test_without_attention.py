@@ -107,8 +107,8 @@ def test_every_rule_set_explains_a_log_probability(rules: str) -> None:
 
 def test_without_the_rule_such_models_are_refused() -> None:
     model, x = example("mlp")
-    for rules in ("gi", "exact", conserva.rules("exact", gamma=0.1)):
-        with pytest.raises(conserva.Error, match=r"has no attention.*conserva\.rules\('exact', attention='refuse'\)"):
+    for rules, name in (("gi", "gi"), ("ah+ln", r"ah\+ln"), (conserva.rules("exact", gamma=0.1), "exact")):
+        with pytest.raises(conserva.Error, match=rf"has no attention.*rules\('{name}', attention='refuse'\)"):
             conserva.relevance(model, x, 1, rules=rules)
 
 

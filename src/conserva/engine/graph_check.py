@@ -69,7 +69,7 @@ def check(
             raise
         raise NotApplicable(f"{error}{_where(model, error.node, context.calls)}") from None
     if not context.rules.attention.refuses and not context.coverage.count("attention"):
-        raise NotApplicable(_no_attention(model))
+        raise NotApplicable(_no_attention(model, context.rules.name))
     return nodes
 
 
@@ -352,15 +352,17 @@ def _where(model: nn.Module, node: Any, calls: Calls) -> str:
     return f" Found in {where}, in the call {call!r}."
 
 
-def _no_attention(model: nn.Module) -> str:
+def _no_attention(model: nn.Module, rules: str) -> str:
+    name: str = model._get_name()  # type: ignore[no-untyped-call]
     kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if kernel not in (None, "eager", "sdpa"):
         return (
-            f"{type(model).__name__} computes its attention with {kernel!r}, outside torch, so that rules cannot be "
+            f"{name} computes its attention with {kernel!r}, outside torch, so that rules cannot be "
             "applied to it. Call model.set_attn_implementation('sdpa') first."
         )
     return (
-        f"{type(model).__name__} has no attention that the output depends on: it called neither softmax nor "
+        f"{name} has no attention that the output depends on: it called neither softmax nor "
         "scaled_dot_product_attention. If it has its own attention kernel, switch it to torch's; if it is not a "
-        "Transformer and has no attention at all, pass rules=conserva.rules('exact', attention='refuse')."
+        f"Transformer and has no attention at all, pass rules=conserva.rules({rules.split(' ')[0]!r}, "
+        "attention='refuse')."
     )

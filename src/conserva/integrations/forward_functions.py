@@ -93,8 +93,12 @@ class ForwardFunction(nn.Module):
         if not self._exits[layer]:
             return None
         names = self._exits[layer]
-        values = [self._modules[names[i]](x) if i in names else x for i, x in enumerate(output)]
+        values = [self.get_submodule(names[i])(x) if i in names else x for i, x in enumerate(output)]
         return type(output)(*values) if hasattr(output, "_fields") else type(output)(values)
+
+    def _get_name(self) -> str:
+        """Return the classes of the models, for messages."""
+        return ", ".join(type(model).__name__ for model in self._models) or FORWARD
 
     def selected(self, output: Any) -> Tensor:
         """Return the explained number of each sample: the target, for the engine."""
