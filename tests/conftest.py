@@ -1,7 +1,9 @@
 """What every test starts from: no hub, one thread, fixed seeds."""
 
+import gc
 import os
 import shutil
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the processes that tests start
@@ -16,10 +18,22 @@ from markupsafe import Markup
 
 torch.set_num_threads(1)
 
+# Otherwise each of the many interpreters that tests start compiles the package anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the libraries, which stay, out of every later collection of garbage."""
+    gc.freeze()
+
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.manual_seed(0)
+    else:  # without the stack that `torch.manual_seed` writes down for a GPU that may come
+        torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True, scope="session")
