@@ -23,6 +23,16 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let all tests of a model type of the zoo follow each other: they share its models (`zoo_types.shared`)."""
+
+    def model_type(item: pytest.Item) -> str:
+        specimen = getattr(item, "callspec", None) and item.callspec.params.get("specimen")  # type: ignore[attr-defined]
+        return specimen.model_type if specimen else ""
+
+    items.sort(key=model_type)
+
+
 def pytest_collection_finish() -> None:
     """Leave the libraries, which stay, out of every later collection of garbage."""
     gc.freeze()
