@@ -2,8 +2,10 @@
 
 import gc
 import os
+import pickle
 import shutil
 import sys
+from collections.abc import Callable
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the processes that tests start
@@ -62,3 +64,21 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (audit_page, bias_page, evaluation_page):
         monkeypatch.setattr(module, "report_figure", undrawn)
+
+
+@pytest.fixture
+def figures_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw each figure of report pages once in a test that makes the same page several times."""
+    from conserva.views import audit_page, bias_page, evaluation_page
+    from conserva.views.report_figure import ReportFigure, report_figure
+
+    drawn: dict[tuple[object, str, bytes], ReportFigure] = {}
+
+    def once(draw: Callable[..., Markup], caption: str, *results: object) -> ReportFigure:
+        key = (draw, caption, pickle.dumps(results))
+        if key not in drawn:
+            drawn[key] = report_figure(draw, caption, *results)
+        return drawn[key]
+
+    for module in (audit_page, bias_page, evaluation_page):
+        monkeypatch.setattr(module, "report_figure", once)
