@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the processes that tests start
@@ -51,6 +51,16 @@ def _seed() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["CONSERVA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def few_resamples() -> Iterator[None]:
+    """Bootstrap with fewer resamples, still in two blocks: 10,000 take most of the time of a small run."""
+    from conserva.evaluation.statistics import Bootstrap
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Bootstrap.__init__, "__defaults__", (0, 600))
+        yield
 
 
 @pytest.fixture
