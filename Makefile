@@ -18,8 +18,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/conserva compare "$(SENTENCE)" --words --html demo.html
 
-test: $(VENV)/.installed lint
-	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+# The linters run beside the tests; what they say comes last.
+test: $(VENV)/.installed
+	@mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+	$(BIN)/python -m pytest --numprocesses $(WORKERS); tests=$$?; \
+	wait $$lint; linted=$$?; cat build/lint.log; test $$tests = 0 -a $$linted = 0
 
 # In environments of their own, which have the libraries that conserva.integrations work with. TransformerLens and inseq cannot
 # be in the same one: they require typeguard 4 and 2.

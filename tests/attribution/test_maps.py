@@ -17,7 +17,7 @@ from conserva.attribution.registry import find
 from conserva.engine.sources import Sources
 from tiny import Classifier, HandWritten, Translator, bert, llama, tokens
 from types_without_maps import REFUSED
-from zoo_types import MODEL_TYPES, WORKING, made, mixture, one_of
+from zoo_types import MODEL_TYPES, WORKING, made, mixture, one_of, shared
 
 BATCH_SENSITIVE = ("cvt", "levit")
 """Their own plain gradient differs between a batch and a single sample, with torch's batch norm on the CPU."""
@@ -55,7 +55,7 @@ def test_maps_equal_those_the_model_reports(specimen: zoo.Specimen) -> None:
     if specimen.model_type in REPORT_OTHERS:
         pytest.skip(REPORT_OTHERS[specimen.model_type])
     try:
-        expected = reported(zoo.build(specimen, attn_implementation="eager"), inputs)
+        expected = reported(shared(specimen, attn_implementation="eager"), inputs)
     except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError) as failure:
         pytest.skip(f"the model does not report its maps: {str(failure).splitlines()[0][:80]}")
     if expected is None or not all(isinstance(one, Tensor) for one in expected):

@@ -19,7 +19,7 @@ from conserva.auditing.second_opinion import verify
 from conserva.cli import main
 from conserva.engine.sources import Sources
 from tiny import Classifier, HandWritten, Translator, bert, llama, shake, tokens
-from zoo_types import MODEL_TYPES, WORKING, Narrowing, mixture, rules_for
+from zoo_types import MODEL_TYPES, WORKING, Narrowing, mixture, rules_for, shared
 
 SETS = ("exact", "ah+ln", "attnlrp", "ah", "ln", "gi")
 MODELS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
@@ -61,14 +61,14 @@ def test_inputs_that_are_numbers() -> None:
 def test_every_type_of_the_zoo(specimen: zoo.Specimen) -> None:
     narrowing = Narrowing()
     try:
-        model = zoo.build(specimen, dtype=torch.float64)
+        model = shared(specimen, dtype=torch.float64)
         inputs = zoo.inputs(specimen, model, batch=1)
         with torch.no_grad(), narrowing:
             finite = bool(torch.isfinite(mixture(model(**inputs))).all())
     except RuntimeError:
         finite = False
     if not finite:  # in float64
-        model = zoo.build(specimen)
+        model = shared(specimen)
         inputs, narrowing.seen = zoo.inputs(specimen, model, batch=1), True
     if specimen.model_type == "canine":
         with pytest.raises(conserva.Error, match="not looked up in an embedding table"):

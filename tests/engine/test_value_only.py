@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 
 import conserva
 import tiny
+import zoo
 from conserva.engine.operations import attention_masks as sight
 from conserva.engine.operations import value_only
 from conserva.engine.operations.attention_masks import Band, find_band
@@ -115,8 +117,8 @@ def on_device(model: Any, inputs: Any) -> tuple[Any, Any]:
             return x
         return x.to(DEVICE, torch.float32) if DEVICE == "cuda" and x.is_floating_point() else x.to(DEVICE)
 
-    model = model.float() if DEVICE == "cuda" else model
-    return model.to(DEVICE), {name: moved(x) for name, x in inputs.items()}
+    model = copy.deepcopy(model).to(DEVICE, torch.float32) if DEVICE == "cuda" else model
+    return model, {name: moved(x) for name, x in inputs.items()}
 
 
 def paths(result: conserva.engine.passes.Relevance) -> set[str]:
@@ -125,9 +127,8 @@ def paths(result: conserva.engine.passes.Relevance) -> set[str]:
 
 
 @pytest.mark.usefixtures("at_any_length")
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_every_architecture_gets_the_same_relevance(model_type: str) -> None:
-    specimen = next(one for one in WORKING if one.model_type == model_type)
+@pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
+def test_every_architecture_gets_the_same_relevance(specimen: zoo.Specimen) -> None:
     model, inputs = made(specimen)
     model, inputs = on_device(model, inputs)
     rules = rules_for(specimen, "exact")

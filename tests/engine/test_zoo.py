@@ -18,6 +18,7 @@ from zoo_types import (
     REFUSED,
     WORKING,
     Narrowing,
+    explained,
     made,
     mixture,
     one_of,
@@ -40,7 +41,7 @@ def test_books_close_and_forward_is_unchanged(specimen: zoo.Specimen) -> None:
     # Without books the samples are never taken one at a time, so both forward passes see the same batch.
     ruled = conserva.relevance(model, inputs, mixture, rules=rules_for(specimen, "exact"), ledger=False)
     assert (ruled.output - mixture(plain)).abs().max() <= 1e-6 * scale_of(plain)
-    result = books(specimen, model, inputs)
+    result = explained(specimen)
     assert result.ledger.gap.abs().max() <= 1e-5 * scale_of(plain)
     met = {kind: sum(m.times for m in result.coverage if m.kind == kind) for kind in ("attention", "norm")}
     assert met["attention"] >= 1
@@ -52,7 +53,7 @@ def test_books_close_and_forward_is_unchanged(specimen: zoo.Specimen) -> None:
 @pytest.mark.parametrize("specimen", WORKING, ids=MODEL_TYPES)
 def test_batch_equals_single(specimen: zoo.Specimen) -> None:
     model, inputs = made(specimen)
-    together = books(specimen, model, inputs)
+    together = explained(specimen)
     if len(together.output) == 1:
         pytest.skip("the model packs its samples, or answers them together")
     single = books(specimen, model, one_of(inputs))

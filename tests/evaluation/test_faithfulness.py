@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from conserva.attribution import find
 from conserva.evaluation import measure
 from conserva.evaluation.protocol import ERASER_PERCENT, PROTOCOLS, plan
 from conserva.evaluation.samples import Sample
-from conserva.evaluation.statistics import Bootstrap, Table, area, conservation
+from conserva.evaluation.statistics import RESAMPLES, Bootstrap, Table, area, conservation
 from conserva.evaluation.stream import Stream
 from conserva.evaluation.summary import rows_of_methods
 from conserva.tasks.masking import TextRows
@@ -25,6 +26,8 @@ from reviews import REVIEWS
 
 LABELS = ["positive", "negative", "negative", "positive", "negative", "negative"]
 METHODS = ["random:seed=1", "gi", "ah+ln", "gae"]
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,8 @@ def slow(task: conserva.Text, text: str, method: str, *, special: bool, target: 
     places = [i for i, mark in enumerate(marks) if special or not mark]
     stand_in = {"unk": task.tokenizer.unk_token_id, "mask": task.tokenizer.mask_token_id, "pad": 0}
 
-    def logits(removed: list[int]) -> list[float]:
+    @cache
+    def logits_without(removed: frozenset[int]) -> list[float]:
         changed, seen = ids.clone(), ones.clone()
         for i in removed:
             if mask == "drop":
@@ -49,6 +53,9 @@ def slow(task: conserva.Text, text: str, method: str, *, special: bool, target: 
                 changed[0, i] = stand_in[mask]
         with torch.no_grad():
             return task.model(input_ids=changed, attention_mask=seen).logits[0].double().tolist()
+
+    def logits(removed: list[int]) -> list[float]:
+        return logits_without(frozenset(removed))
 
     def probability(removed: list[int]) -> float:
         raised = [math.exp(x) for x in logits(removed)]
@@ -278,7 +285,7 @@ def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
 def test_differences_are_paired() -> None:
     """Two methods that differ by 0.1 on every sample differ surely, however much samples vary."""
     base = np.random.default_rng(1).normal(size=(40, 1)) * 5
-    bootstrap = Bootstrap(Table.of(np.hstack([base, base + 0.1])))
+    bootstrap = Bootstrap(Table.of(np.hstack([base, base + 0.1])), resamples=RESAMPLES)
     own, other = slice(0, 1), slice(1, 2)
     assert bootstrap.intervals(own)[0].high > bootstrap.intervals(other)[0].low
     assert bootstrap.intervals(other, own)[0].low == pytest.approx(0.1)

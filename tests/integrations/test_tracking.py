@@ -28,6 +28,7 @@ def test_every_result_is_logged() -> None:
     assert set(RESULTS) == set(RENDERERS)
 
 
+@pytest.mark.usefixtures("figures_once")
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_page_and_the_figure_are_those_that_are_saved(name: str, tmp_path: Any) -> None:
     image = pytest.importorskip("PIL.Image")
@@ -41,6 +42,7 @@ def test_the_page_and_the_figure_are_those_that_are_saved(name: str, tmp_path: A
     assert image.open(io.BytesIO(parts.figure)).width > 100
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("name", RESULTS)
 def test_tables_have_rows_and_metrics_are_numbers(name: str) -> None:
     parts = tracked(RESULTS[name]())
@@ -106,6 +108,7 @@ def test_a_trace_has_a_column_for_each_layer() -> None:
     assert parts.metrics == tracked(trace.explanation()).metrics
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_an_evaluation_has_every_metric_of_every_method() -> None:
     evaluation = made_up_evaluations.evaluation()
     parts = tracked(evaluation)
@@ -125,6 +128,7 @@ def test_an_evaluation_has_every_metric_of_every_method() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_an_audit_has_its_ledger_and_its_components() -> None:
     audit = made_up_audits.audit(layers=1)
     parts = tracked(audit)
@@ -134,6 +138,7 @@ def test_an_audit_has_its_ledger_and_its_components() -> None:
     assert parts.table["module"] == [component.module for component in audit.components]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_study_has_its_groups_differences_and_words() -> None:
     study = made_up_bias.study(mentions=24)
     parts = tracked(study)

@@ -55,7 +55,7 @@ def lines(split: str, folder: Any, count: int | None, seed: int, progress: Any) 
 
 
 @pytest.fixture(autouse=True, scope="module")
-def known(data: Dataset) -> Iterator[None]:
+def known(data: Dataset, few_resamples: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(GRAPH_DATASETS, "chains", IDS)  # type: ignore[arg-type]
         patch.setitem(GRAPH_DATASETS, "lines", replace(NUMBERS, reader=lines))  # type: ignore[arg-type]

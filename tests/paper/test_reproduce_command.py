@@ -18,7 +18,7 @@ from conserva.paper.experiments.plan import Plan
 from conserva.paper.experiments.texts import TextPlan
 from conserva.paper.training.recipe import EMBEDDINGS
 
-pytestmark = pytest.mark.usefixtures("known_datasets")
+pytestmark = pytest.mark.usefixtures("known_datasets", "few_resamples")
 
 
 @pytest.mark.parametrize(

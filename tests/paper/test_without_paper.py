@@ -19,7 +19,7 @@ PACKAGE = Path(conserva.__file__).parent
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
-    shutil.copytree(PACKAGE, folder / "conserva", ignore=shutil.ignore_patterns("paper", "__pycache__"))
+    shutil.copytree(PACKAGE, folder / "conserva", ignore=shutil.ignore_patterns("paper"))
     return folder
 
 

@@ -65,6 +65,7 @@ def test_a_result_is_loaded_as_it_was_saved(name: str, tmp_path: Path) -> None:
     assert repr(one).startswith(f"{name}(")
 
 
+@pytest.mark.usefixtures("figures_once")
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_is_shown_everywhere(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = RESULTS[name]()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,8 +15,14 @@ from tiny import shake
 from zoo import shrink
 
 
-def tokenizer() -> Any:
+@lru_cache
+def _tokenizer() -> Any:
     return conserva.load().tokenizer
+
+
+def tokenizer() -> Any:
+    """Return the tokenizer of the bundled classifier: a copy, which takes a tenth of the time of reading it."""
+    return copy.deepcopy(_tokenizer())
 
 
 def model(kind: str, auto_class: str, **changes: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -81,18 +82,51 @@ def scale_of(output: Any) -> Tensor:
     return torch.maximum(mixture(output).detach().abs().max(), scores.square().mean().sqrt())
 
 
-def made(specimen: zoo.Specimen, **how: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """Return a model and two samples; one where samples are packed together, or answered together by the model."""
-    model = zoo.build(specimen, **how)
+@lru_cache(maxsize=6)
+def _built(specimen: zoo.Specimen, how: frozenset[tuple[str, Any]]) -> tuple[torch.nn.Module, Any]:
+    model = zoo.build(specimen, **dict(how))
+    return model, _state(model)
+
+
+def _state(model: torch.nn.Module) -> Any:
+    """Return what changes if a test writes into a model. A model's own hooks come with its first forward pass."""
+    tensors = [(id(x), x._version, x.requires_grad, x.grad is None) for x in (*model.parameters(), *model.buffers())]
+    return tensors, [one.training for one in model.modules()], str(model.config)
+
+
+def shared(specimen: zoo.Specimen, **how: Any) -> torch.nn.Module:
+    """Return the model of `zoo.build` in the state in which it was built, one for all tests of its type."""
+    key = frozenset(how.items())
+    model, as_built = _built(specimen, key)
+    assert _state(model) == as_built, f"a test has changed the model {specimen.model_type}"
+    return model
+
+
+@lru_cache(maxsize=6)
+def _independent(specimen: zoo.Specimen, how: frozenset[tuple[str, Any]]) -> bool:
+    """Whether the model answers two samples one by one: not packed together, nor together."""
+    model = shared(specimen, **dict(how))
     inputs = zoo.inputs(specimen, model)
-    alone = one_of(inputs)
     try:
         with torch.no_grad():
-            together, single = mixture(model(**inputs)), mixture(model(**alone))
-        independent = len(together) == 2 and torch.allclose(together[:1], single, rtol=1e-3, atol=1e-4)
+            together, single = mixture(model(**inputs)), mixture(model(**one_of(inputs)))
+        return len(together) == 2 and torch.allclose(together[:1], single, rtol=1e-3, atol=1e-4)
     except (RuntimeError, ValueError, IndexError, StopIteration):
-        independent = False
-    return model, inputs if independent else zoo.inputs(specimen, model, batch=1)
+        return False
+
+
+def made(specimen: zoo.Specimen, **how: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Return the shared model and two samples; one where samples are packed or answered together by the model."""
+    model = shared(specimen, **how)
+    batch = 2 if _independent(specimen, frozenset(how.items())) else 1
+    return model, zoo.inputs(specimen, model, batch=batch)
+
+
+@lru_cache(maxsize=2)
+def explained(specimen: zoo.Specimen) -> conserva.engine.passes.Relevance:
+    """Return the relevance of what `made` returns, under the rules "exact"."""
+    model, inputs = made(specimen)
+    return conserva.relevance(model, inputs, mixture, rules=rules_for(specimen, "exact"))
 
 
 def one_of(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def printed(one: Evaluation) -> str:
     return out.getvalue()
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("mask", MASKS)
 def test_the_virtual_node_stays_under_every_protocol_and_nothing_speaks_of_special_tokens(
@@ -47,6 +48,7 @@ def test_the_virtual_node_stays_under_every_protocol_and_nothing_speaks_of_speci
         assert "special tokens" not in said
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(("mask", "special", "said"), [("unk", True, "removed too"), ("drop", False, "kept")])
 def test_special_tokens_of_texts_are_still_spoken_of(mask: str, special: bool, said: str) -> None:
     one = evaluation(NAMES, protocol={"name": "paper", "mask": mask, "steps": 10, "special": special})
@@ -54,6 +56,7 @@ def test_special_tokens_of_texts_are_still_spoken_of(mask: str, special: bool, s
     assert "virtual node" not in words(report(one))
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
     ("mask", "meaning"),
     [
