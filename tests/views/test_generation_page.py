@@ -301,3 +301,22 @@ def test_an_address_holds_a_token_under_the_policy_and_two_inputs_are_two_blocks
     assert re.findall('<h2>(.*?)</h2><div class="pieces(?: read)?" role="group"', dom) == ["source", "answer so far"]
     assert ("no ledger: this method does not decompose the output" in dom.split("<script")[0]) == (not ledger)
     assert "<img" not in dom.split("<script")[0]
+
+
+@in_a_browser
+def test_sources_of_a_token_that_is_not_held_can_be_focused_and_clicked(pages: Pages) -> None:
+    opened = pages.open(generation_page(ONE))
+    stop, source = opened.locator(".piece[tabindex='0']"), opened.locator(".source").first
+    stop.focus()
+    opened.keyboard.press("ArrowRight")
+    shown = opened.locator("#summary").inner_text()
+    source.focus()
+    expect(source).to_be_focused()  # focused by a key, it is not replaced
+    expect(opened.locator("#summary")).to_have_text(shown)
+    stop.focus()
+    source.evaluate("button => button.addEventListener('click', () => { document.title = 'clicked'; })")
+    source.click()
+    expect(opened).to_have_title("clicked")
+    opened.keyboard.press("Escape")
+    opened.locator("h1").click()  # the focus leaves the text and the panel
+    expect(opened.locator("#summary")).not_to_have_text(shown)

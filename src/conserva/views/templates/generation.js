@@ -251,7 +251,10 @@ text.addEventListener("pointerleave", () => { if (!drag) point(focused()); });
 text.addEventListener("focusin", event => {
   if (indexOf(event.target) !== null && event.target.matches(":focus-visible")) point(indexOf(event.target));
 });
-text.addEventListener("focusout", () => point(null));
+// The panel keeps its token while it is used: rendered anew, it would lose the button that gets the focus.
+const leave = event => { if (!(event.relatedTarget && find("panel").contains(event.relatedTarget))) point(null); };
+text.addEventListener("focusout", leave);
+find("panel").addEventListener("focusout", event => { if (!text.contains(event.relatedTarget)) leave(event); });
 text.addEventListener("mousedown", event => { if (event.shiftKey) event.preventDefault(); });
 text.addEventListener("click", event => {
   const i = indexOf(event.target), dragged = drag?.moved;
