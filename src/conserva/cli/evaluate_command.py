@@ -20,6 +20,7 @@ EVALUATE = """examples:
   conserva evaluate --model bace --data molecules.csv --steps each --mask induced
   conserva evaluate --model mnist --data mnist --count 20 --mask blank --steps 25
   conserva evaluate --model digits --data mnist --count 20
+  conserva evaluate --model path/to/nli --data pairs.csv --text-column premise --with-column hypothesis
 
 For a model of molecules --data is a file with a column of SMILES, for a model of images a folder with one subfolder of
 images per label. With --out the result, the curves of every sample, the figures and a report are written to that
@@ -34,6 +35,7 @@ def add(commands: Commands) -> None:
         "a .csv, .tsv, .jsonl, .json or .parquet file, a folder of images, or the name of a dataset",
         "texts or SMILES",
     )
+    parser.add_argument("--with-column", metavar="NAME", help="the column of second texts, for models of pairs")
     parser.add_argument("--methods", help="the methods, comma-separated (default: all)")
     parser.add_argument("--protocol", default="default", help="default or paper (default: %(default)s)")
     parser.add_argument(
@@ -76,9 +78,10 @@ def _evaluate(given: argparse.Namespace) -> None:
     task = load_task(given)
     data = given.data
     if isinstance(task, Image) or data in GRAPH_DATASETS:  # the task reads these itself, or raises an error
-        refuse(f"--data {data}", given, "text_column", "label_column", "split")
+        refuse(f"--data {data}", given, "text_column", "with_column", "label_column", "split")
     else:
-        data = read_labelled(data, text=given.text_column, label=given.label_column, split=given.split)
+        columns = {"text": given.text_column, "second": given.with_column, "label": given.label_column}
+        data = read_labelled(data, **columns, split=given.split)
     with progress("evaluating") as on_progress:
         evaluation = evaluate(
             task,

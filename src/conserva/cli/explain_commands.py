@@ -14,7 +14,7 @@ from ..results.result import Result
 from .arguments import FORMATTER, Commands, add_batch_tokens, add_model, load_task, refuse
 from .file_explaining import add_file, check_file_options, explain_file
 from .input_options import add_inputs, check_inputs, inputs_of, prepared, target_for
-from .output import print_json, report_written
+from .output import print_entry, print_json, report_written
 from .parts import displayed_parts, print_result
 from .windows_option import add_windows
 
@@ -213,4 +213,4 @@ def _methods(given: argparse.Namespace) -> None:
         return
     for name, summary in methods().items():
         chosen = ", ".join(f"{key}={value}" for key, value in options(name).items())
-        print(f"{name:<14}{summary}" + (f" [{chosen}]" if chosen else ""))
+        print_entry(f"{name:<14}", summary + (f" [{chosen}]" if chosen else ""))

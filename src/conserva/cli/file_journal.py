@@ -87,10 +87,11 @@ class FileJournal:
 
     def _rows(self) -> Iterator[Row]:
         for record in self._records():
-            known = {name: record[name] for name in ("id", "text", "second")}
+            known = {name: record[name] for name in ("id", "second")}
             if record["error"] is not None:
-                yield failed_row(record["error"], **known, method=self._method, model=self._model)
-            else:
+                texts = {"text": record["text"], "method": self._method, "model": self._model}
+                yield failed_row(record["error"], **known, **texts)
+            else:  # with the text that its offsets refer to
                 yield row_of(self._explanation(record), **known)
 
     def write_table(self, path: Path, given: str) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from .._util.text import printable
 from ..models.bundled import KnownModel, bundled_models
 from .arguments import FORMATTER, Commands
-from .output import print_json
+from .output import print_entry, print_json
 
 MODELS = """examples:
   conserva models
@@ -37,7 +36,7 @@ def _models(given: argparse.Namespace) -> None:
         if listed:
             print(title)
         for model in listed:
-            print(printable(f"  {model.name:<{width}}  {_described(model)}"))
+            print_entry(f"  {model.name:<{width}}  ", _described(model))
 
 
 def _described(model: KnownModel) -> str:

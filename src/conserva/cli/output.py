@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +17,14 @@ Item = TypeVar("Item")
 def print_message(text: str) -> None:
     """Print a line to standard error."""
     sys.stderr.write(f"{printable(text)}\n")  # in one write: `print` writes the line feed separately
+
+
+def print_entry(name: str, text: str) -> None:
+    """Print an entry of a list to standard output; in a terminal, a long text continues below its beginning."""
+    line = printable(name + text)
+    if sys.stdout.isatty():
+        line = textwrap.fill(line, shutil.get_terminal_size().columns - 1, subsequent_indent=" " * len(name))
+    print(line)
 
 
 def report_written(*paths: str | Path) -> None:

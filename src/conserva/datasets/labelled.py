@@ -59,6 +59,7 @@ def read_labelled(
     text: str | None = None,
     label: str | None = None,
     split: str | None = None,
+    second: str | None = None,
     allow_empty: bool = False,
 ) -> Labelled:
     """Read texts and labels from a file or from the Hugging Face hub.
@@ -74,6 +75,8 @@ def read_labelled(
     split
         A split of the dataset on the hub, by default "validation"; for a file with a column `split`, its value there,
         or several as "train+dev".
+    second
+        The name of a column of second texts, for models of pairs: each input is then a tuple of two texts.
     allow_empty
         Whether empty texts are accepted; otherwise they raise an `Error`.
     """
@@ -91,13 +94,14 @@ def read_labelled(
         names = listed(table.names)
         raise Error(f"{table.source!r} has no column of texts: choose one with text= (--text-column), from {names}.")
     label_column = _find(table, "label", label, tuple(name for name in LABEL_COLUMNS if name != text_column.lower()))
-    texts = table.column(text_column)
+    columns = [table.column(name) for name in (text_column, _find(table, "second", second, ())) if name is not None]
     labels = None
     if label_column is not None:
         values = table.column(label_column)
         labels = _integers_if_all([_label(table, row, values[row]) for row in rows])
     origin = f"{source} ({split})" if split else str(source)
-    return Labelled(tuple(_text(table, row, texts[row], allow_empty) for row in rows), labels, origin)
+    texts = [tuple(_text(table, row, column[row], allow_empty) for column in columns) for row in rows]
+    return Labelled(tuple(texts if len(columns) > 1 else [text for (text,) in texts]), labels, origin)
 
 
 def class_indices(labels: Sequence[str | int], known: Mapping[str, int], classes: int) -> list[int]:

@@ -92,7 +92,7 @@ class Explanations(_Several):
         return rows_of(self)
 
     def __repr__(self) -> str:
-        return f"Explanations({len(self)} explanations)"
+        return f"Explanations({len(self)} explanation{'' if len(self) == 1 else 's'})"
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -57,7 +57,7 @@ COLUMNS: Mapping[str, Column] = {
 }
 """The columns, in order. `id` identifies an input, by default by the number of its row, counted from 1. `second` is the
 second text of a pair, if it is known; `prediction` is the class with the highest output; offsets are indices of `text`,
-or of "text | second". `error` is why an input could not be explained: most other columns are then empty."""
+which for a pair is "first | second". `error` is why an input could not be explained: most others are then empty."""
 
 
 def row_of(explanation: Explanation, **known: Any) -> Row:

@@ -245,7 +245,7 @@ class Text(Classifier):
         if self.needs_pairs and isinstance(text, str):
             raise Error(
                 f"{given}={text!r:.60} is one text, but {self.name} compares two: give a pair, as the tuple (text, "
-                "text), or the second text by --with."
+                "text); on the command line, the second text by --with, or its column by --with-column."
             )
         for part in text if isinstance(text, tuple) else (text,):
             if not part.strip():

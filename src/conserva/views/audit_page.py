@@ -11,6 +11,7 @@ from .audit_wording import (
     GUIDE,
     MEANINGS,
     NUMBERS,
+    TWICE,
     agrees,
     amounts,
     closing_line,
@@ -78,7 +79,7 @@ def page(audits: Sequence[Audit]) -> str:
 
 def _missed(audits: Sequence[Audit]) -> str:
     missed = [f"{audit.rules}: {number(untraced(audit))}" for audit in audits if untraced(audit)]
-    return "Below 0: counted twice." + (f" In no component: {', '.join(missed)}." if missed else "")
+    return f"Leaks {TWICE}." + (f" In no component: {', '.join(missed)}." if missed else "")
 
 
 def _side_by_side(
@@ -112,7 +113,7 @@ def _layers(audits: Sequence[Audit]) -> Table:
         [layer, *(number(value) for layers in by_audit for value in layers.get(layer, none))]
         for layer in sorted(largest, key=lambda layer: -largest[layer])
     ]
-    note = "The relevance of each layer's constants, and its leak (below 0: counted twice). The largest leaks first."
+    note = f"The relevance of each layer's constants, and its leak ({TWICE}). The largest leaks first."
     return _table(note, ["layer", *titles], rows)
 
 

@@ -14,7 +14,6 @@ from .._util.text import displayed
 from ..auditing.result import Audit, Component
 from .audit_wording import (
     BROKEN,
-    CLOSED,
     GUIDE,
     HEAD,
     LEAKS,
@@ -23,6 +22,7 @@ from .audit_wording import (
     above_rounding,
     amounts,
     coverage,
+    direction,
     head_note,
     headline,
     heads,
@@ -44,7 +44,7 @@ from .audit_wording import (
 from .colours import LEDGER
 from .evaluation_terminal import GUTTER, Column, _blocks
 from .terminal_ledger import ledger_lines
-from .wording import number
+from .wording import CLOSED, number
 
 TOP, LEAST, WIDEST, LEAK_BAR = 5, 16, 110, 20
 """Number of leaks shown; minimum width of a name; maximum width of a table; width of a bar."""
@@ -221,6 +221,6 @@ def _grid(console: Console, names: Column, columns: Sequence[Column], bars: Sequ
 
 
 def _leak_bars(audit: Audit, values: Sequence[float]) -> list[str]:
-    """Return leaks as bars, in a lighter shade below 0; rounding errors have no bar."""
+    """Return leaks as bars, in a lighter shade where relevance is counted twice; rounding errors have no bar."""
     largest = max(*map(abs, values), CLOSED * abs(audit.output)) or 1.0 if values else 1.0
-    return [("█" if value > 0 else "░") * round(LEAK_BAR * abs(value) / largest) for value in values]
+    return [("█" if direction(audit) * value > 0 else "░") * round(LEAK_BAR * abs(value) / largest) for value in values]

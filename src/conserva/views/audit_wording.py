@@ -8,12 +8,9 @@ from ..auditing.result import Audit, Component, Head, Norm
 from ..engine.coverage import CoverageEntry
 from ..engine.ledger import ENTRIES
 from ..errors import Error
-from .wording import OF_LEDGER, lost_or_twice, number
+from .wording import CLOSED, OF_LEDGER, lost_or_twice, number
 
 KINDS = ("attention", "norm", "activation", "product", "linear", "other")
-CLOSED = 1e-3
-"""A ledger closes if its `gap_share` is at most this: more than rounding errors in float32."""
-
 NUMBERS = ("entering", "leaving", "constants", "leak", "size")
 
 LEAKS = "█ lost, ░ counted twice; size: |leak|, mean over samples, added up over operations"
@@ -21,9 +18,12 @@ BROKEN = "entering = leaving + constants + leak; ranked by size: |leak|, mean ov
 HEAD = "broke: how much more leaves than enters; covariance: the same, predicted by Proposition 1"
 NORM = "entering: relevance of its output; leaving: of its input; predicted: by Proposition 2; under freeze: all"
 
+TWICE = "of the sign opposite to the output's: counted twice"
+"""What leaks are that are not lost."""
+
 GUIDE = (
-    "The ledger splits the output: inputs + positions + biases + gap. A leak is relevance that an operation loses "
-    "(above 0) or counts twice (below 0) on the way from the output to the inputs; the gap is the sum of all leaks."
+    "The ledger splits the output: inputs + positions + biases + gap. A leak is relevance that an operation loses on "
+    f"the way from the output to the inputs ({TWICE}); the gap is the sum of all leaks."
 )
 """What a reader needs for the verdict."""
 
@@ -32,8 +32,8 @@ MEANINGS = {
     "inputs; a part of it belongs to position embeddings and biases. The gap is what was lost on the way. The ledger "
     "closes if the gap is 0 up to rounding. Its share is |gap| / (|inputs| + |positions| + |biases| + |gap|).",
     "leak": "Relevance that enters an operation from the output's side and neither leaves it towards the inputs nor "
-    "belongs to constants. Below 0, more leaves than enters: relevance is counted twice. The gap is the sum of all "
-    "leaks.",
+    "belongs to constants. With the sign opposite to the output's, more leaves than enters: relevance is counted "
+    "twice. The gap is the sum of all leaks.",
     "size": "The mean of |leak| over the samples: leaks of different samples with opposite signs do not cancel in it.",
     "constants": "Biases, positions, and everything else that the model adds and that is not an input.",
     "gi": "Gradient x Input: every operation is differentiated.",
@@ -79,6 +79,11 @@ def ledger_line(audit: Audit) -> str:
 def share(value: float) -> str:
     """Return a share in per cent, or in scientific notation if that would be 0.0%."""
     return f"{value:.1%}" if value >= 0.0005 or value == 0 else f"{value:.0e}"
+
+
+def direction(audit: Audit) -> int:
+    """Return the sign of the output: leaks of this sign are lost, those of the other are counted twice."""
+    return -1 if audit.output < 0 else 1
 
 
 def closes(audit: Audit) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._util.text import displayed
+from ..attribution.registry import methods
 from ..engine.rules import DEFAULT
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison
@@ -15,7 +16,7 @@ from .explanation_parts import Picture, Text, picture_of, shown, text_of
 from .ledger_steps import axis_of, ledger_steps
 from .rendering import render
 from .verdict import agreement, decision
-from .wording import gap_notes, is_signed, ledger_line, outcome
+from .wording import is_signed, ledger_line, ledger_notes, outcome
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def fragment(comparison: Comparison) -> str:
 
 
 def _rendered(comparison: Comparison, layout: str) -> str:
-    correlations = comparison.correlations()
+    correlations, known = comparison.correlations(), methods()
     ledgers = [(explanation.ledger, explanation.output) for explanation in comparison if explanation.ledger is not None]
     axis = axis_of([step for ledger, output in ledgers for step in ledger_steps(ledger, output)])
     first = comparison[0] if comparison else None
@@ -59,8 +60,9 @@ def _rendered(comparison: Comparison, layout: str) -> str:
             _row(explanation, axis, None if i == reference else correlations[reference][i])
             for i, explanation in enumerate(comparison)
         ],
-        "gap_notes": gap_notes([displayed(explanation) for explanation in comparison]),
+        "notes": ledger_notes([displayed(explanation) for explanation in comparison]),
         "correlations": _matrix(names, correlations) if len(names) > 2 else None,
+        "summaries": {one.method: known[name] for one in comparison if (name := one.method.partition(":")[0]) in known},
         "full": map(shown, comparison),
         "refused": displayed(comparison.refused),
     }

@@ -22,9 +22,9 @@ from .wording import (
     caption,
     classes_line,
     colours_line,
-    gap_notes,
     ledger_line,
     ledger_note,
+    ledger_notes,
     number,
     outcome,
     scales_note,
@@ -198,7 +198,7 @@ def _compare(sheet: _Sheet, raw: Sequence[Explanation], refused: Mapping[str, st
         sheet.y += max(sheet.lines(method, EDGE, NAMES), sheet.lines(reason, text, right - text)) + 0.04
     _rule(sheet)
     unknown = UNKNOWN_NOTE if any(any(one.unknown) for one in explanations) else ""
-    for note in (*gap_notes(explanations), unknown, scales_note(explanations)):
+    for note in (*ledger_notes(explanations), unknown, scales_note(explanations)):
         sheet.y += sheet.lines(note)
 
 

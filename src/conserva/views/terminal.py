@@ -23,10 +23,10 @@ from .wording import (
     caption,
     classes_line,
     colours_line,
-    gap_notes,
     hidden_line,
     ledger_line,
     ledger_note,
+    ledger_notes,
     number,
     outcome,
     scales_note,
@@ -128,7 +128,7 @@ def compare(rows: Mapping[str, Explanation | str], console: Console | None = Non
             console.print(note)
     pictured = bool(explained) and explained[0].picture is not None
     console.print(_pictures(rows, console) if pictured else _table(rows, texts, console, numbers))
-    for note in _notes(*gap_notes(explained)):
+    for note in _notes(*ledger_notes(explained)):
         console.print(note)
     if any(explanation.ledger is not None for explanation in explained):
         console.print(Line(f"{' + '.join(ENTRIES)} = output, {number(explained[0].output)}", style="dim"))

@@ -47,7 +47,7 @@ def agreement(explained: Sequence[Explanation]) -> str:
     """Return which feature has the highest score by each of several methods; empty without features."""
     by_name: dict[tuple[str, str], list[str]] = {}
     for explanation in explained:
-        if scores := _named(explanation):
+        if not explanation.method.startswith("random") and (scores := _named(explanation)):
             name, _ = max(scores, key=lambda each: each[1])
             says = "counts most for it" if is_signed(explanation) else "has the highest score"
             by_name.setdefault((name, says), []).append(displayed(explanation).method)

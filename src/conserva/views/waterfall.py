@@ -13,7 +13,7 @@ from markupsafe import Markup
 from .._util.text import displayed
 from ..auditing.result import Audit, Norm
 from ..errors import Error
-from .audit_wording import module_label, require_audits, samples, subject, untraced
+from .audit_wording import TWICE, direction, module_label, require_audits, samples, subject, untraced
 from .colours import AGAINST, FOR, LEDGER, hexadecimal
 from .curves import INK, NOTE, OLIVE, PAGE_COLOURS, POINTS, SOLID, STYLES, _caption, _dress, _figure, _prefix
 from .matplotlib_figures import drawing, save_figure
@@ -103,8 +103,7 @@ def waterfall_caption(audits: Sequence[Audit]) -> str:
     own = " Each rule set has its own axis, because their ranges differ much."
     return (
         "From the output down to the inputs: the relevance that each layer loses, counts twice, and attributes to its "
-        "constants (biases, positions). Numbers: the output, the leak of each layer (below 0: counted twice), and the "
-        "inputs."
+        f"constants (biases, positions). Numbers: the output, the leak of each layer ({TWICE}), and the inputs."
         f"{own if limits_differ else ''} {_of(audits)} · means over {samples(audits[0])}."
     )
 
@@ -154,7 +153,7 @@ def _in_page(figure: Figure, label: str, prefix: str) -> Markup:
 
 @dataclass(frozen=True)
 class LayerStep:
-    """The relevance that one layer loses, counts twice (negative), and attributes to constants."""
+    """The relevance that one layer loses, counts twice, and attributes to constants."""
 
     layer: str
     lost: float = 0.0
@@ -169,14 +168,15 @@ class LayerStep:
 def steps(audit: Audit) -> list[LayerStep]:
     """Return the layers from the output down; losses and double counts are separate, so that they do not cancel."""
     by_layer: dict[str, LayerStep] = {}
+    sign = direction(audit)
     for component in reversed(audit.components):
         so_far = by_layer.get(component.layer, LayerStep(component.layer))
-        lost, twice = max(component.leak, 0.0), min(component.leak, 0.0)
+        lost, twice = sign * max(sign * component.leak, 0.0), sign * min(sign * component.leak, 0.0)
         by_layer[component.layer] = LayerStep(
             component.layer, so_far.lost + lost, so_far.twice + twice, so_far.constants + component.constants
         )
     if rest := untraced(audit):
-        by_layer[UNTRACED] = LayerStep(UNTRACED, max(rest, 0.0), min(rest, 0.0))
+        by_layer[UNTRACED] = LayerStep(UNTRACED, sign * max(sign * rest, 0.0), sign * min(sign * rest, 0.0))
     return list(by_layer.values())
 
 

@@ -12,8 +12,11 @@ from ..results.explanation import Explanation
 HIDDEN = 1e-3
 """Scores that are not shown are told if their sum, relative to the largest score, is above this: not for rounding."""
 
-LARGE_GAP = 0.05
-"""A gap is large if `Ledger.gap_share` is above this."""
+LARGE_GAP, LARGE_PART = 0.05, 0.25
+"""A gap is large if `Ledger.gap_share` is above the first, or if it is above this part of the output."""
+
+CLOSED = 1e-3
+"""Up to this `gap_share` a ledger closes: the gap is rounding error."""
 
 CANCELLATION = 5
 """Entries cancel if the sum of their absolute values is above this multiple of the output."""
@@ -63,6 +66,12 @@ def ledger_note(explanation: Explanation) -> str:
     return gap_note(explanation) or cancellation_note(explanation) or constants_note(explanation)
 
 
+def ledger_notes(explained: Sequence[Explanation]) -> list[str]:
+    """Return the same for a comparison: on all large gaps, and on the first ledger whose entries cancel."""
+    cancelling = (cancellation_note(one) for one in explained if not gap_note(one))
+    return [*gap_notes(explained), *filter(None, [next(filter(None, cancelling), "")])]
+
+
 def gap_note(explanation: Explanation) -> str:
     """Return what a large gap means and how to close it; an empty string for small gaps and without a ledger."""
     return "".join(gap_notes([explanation]))
@@ -72,28 +81,36 @@ def gap_notes(explained: Sequence[Explanation]) -> list[str]:
     """Return what the large gaps of several methods mean, in one note for those of the same cause."""
     causes: dict[str, list[Explanation]] = {}
     for one in explained:
-        if one.ledger is not None and one.ledger.gap_share > LARGE_GAP:
+        if one.ledger is not None and has_large_gap(one.ledger):
             is_rounding = one.method.partition(":")[0] == DEFAULT
             cause = one.provenance.get("dtype", "low precision") if is_rounding else ""
             causes.setdefault(cause, []).append(one)
     return [_gap_note(dtype, those) for dtype, those in causes.items()]
 
 
+def has_large_gap(ledger: Ledger[float]) -> bool:
+    """Return whether the gap is so large that scores are no shares of the output."""
+    share = ledger.gap_share
+    return share > LARGE_GAP or (share > CLOSED and abs(ledger.gap) > LARGE_PART * abs(ledger.output))
+
+
 def _gap_note(dtype: str, explained: Sequence[Explanation]) -> str:
-    shares = [(one.method, one.ledger.gap_share) for one in explained if one.ledger is not None]
-    first, *others = (f"of {method} {'is ' if i == 0 else ''}{share:.0%}" for i, (method, share) in enumerate(shares))
+    first, *others = (
+        f"{one.method} attributes {number(one.output - one.ledger.gap)}" for one in explained if one.ledger
+    )
     listed = " and ".join([", ".join([first, *others[:-1]]), *others[-1:]])
-    found = f"The gap {listed} of {OF_LEDGER}"
+    found = f"Large gap: of the output {number(explained[0].output)}, {listed}"
     if dtype:
-        return f"{found}: rounding errors of {dtype}. Load the model in float32, and it closes."
-    one = explained[0]
-    if len(explained) == 1 and one.ledger is not None:
-        found += f": it attributes {number(one.output - one.ledger.gap)} of the output {number(one.output)}"
-    audited = ",".join(method for method, _ in shares if method in RULE_SETS)
-    command = f" To see where it arises: conserva audit --rules {audited} --text TEXT." if audited else ""
+        return f"{found}. These are rounding errors of {dtype}: load the model in float32, and the ledger closes."
     whose = "its" if len(explained) == 1 else "these"
     advice = f"Do not read {whose} scores as shares of the output. Under {DEFAULT} the gap is rounding error."
-    return f"{found}. {advice}{command}"
+    if any(one.method.partition(":")[0] == "ig" for one in explained):
+        advice += " That of ig is smaller with more steps."
+    audited = ",".join(one.method for one in explained if one.method in RULE_SETS)
+    if audited:
+        second = " --with TEXT" if len(explained[0].sections) == 2 else ""
+        advice += f" To see where it arises: conserva audit {explained[0].model} --rules {audited} --text TEXT{second}."
+    return f"{found}. {advice}"
 
 
 def cancellation_note(explanation: Explanation) -> str:
@@ -104,9 +121,10 @@ def cancellation_note(explanation: Explanation) -> str:
     entries = {name: float(getattr(ledger, name)) for name in ENTRIES}
     if sum(map(abs, entries.values())) <= CANCELLATION * abs(explanation.output):
         return ""
-    most, least = max(entries, key=lambda name: entries[name]), min(entries, key=lambda name: entries[name])
+    ranked = sorted(entries, key=lambda name: entries[name])
+    most, least = (f"{name} {number(entries[name])}" for name in (ranked[-1], ranked[0]))
     return (
-        f"Large entries cancel: {most} {number(entries[most])} and {least} {number(entries[least])}, for an output of "
+        f"By {explanation.method}, large entries cancel: {most} and {least}, for an output of "
         f"{number(explanation.output)}. Compare the scores with each other, not with the output."
     )
 
