@@ -191,3 +191,28 @@ def test_progress_outside_a_terminal_is_a_line_now_and_then(
         "evaluating: 10 of 1000, 0.1/s, 2.2 h left",
         "evaluating: 20 of 1000, 533 s each, 145.2 h left",
     ]
+
+
+def test_pairs_are_evaluated_from_two_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "pairs.csv"
+    data.write_text("a,b,label\na joy.,witty.,positive\nDull.,a bore.,negative\n", encoding="utf-8")
+    options = ["--methods", "gi", "--no-reference", "--steps", "2", "--json"]
+    assert main(["evaluate", "--data", str(data), "--text-column", "a", "--with-column", "b", *options]) == 0
+    pairs = [(("a joy.", "witty."), "positive"), (("Dull.", "a bore."), "negative")]
+    expected = conserva.evaluate(conserva.load(), pairs, ["gi"], reference=False, steps=2)
+    found = json.loads(capsys.readouterr().out)
+    assert found["methods"][0]["auac"] == pytest.approx(expected.to_dict()["methods"][0]["auac"])
+
+
+def test_in_a_terminal_long_entries_of_a_list_are_continued_below(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["methods"]) == 0
+    whole = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < 60
+    assert sum(not line.startswith(" ") for line in lines) == len(whole.splitlines())
+    assert " ".join(" ".join(lines).split()) == " ".join(whole.split())

@@ -14,7 +14,7 @@ from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Explanation
 from conserva.views.comparison_page import fragment, page
 from conserva.views.verdict import agreement
-from conserva.views.wording import gap_notes, ledger_line
+from conserva.views.wording import gap_notes, ledger_line, number
 from made_up_explanations import explanation
 from made_up_images import explained
 
@@ -147,8 +147,18 @@ def test_gaps_of_one_cause_share_a_note() -> None:
     others, rounding = gap_notes(
         [replace(COMPARED[0], method=name, ledger=Ledger(1.0, 0.0, 0.0, gap)) for name, gap in gaps.items()]
     )
-    assert others.startswith("The gap of gi is 67%, of ah+ln 50%, of ig:steps=9 33% and of ah 33% of the sum")
+    output = COMPARED[0].output
+    attributed = {name: number(output - gap) for name, gap in gaps.items()}
+    assert others.startswith(
+        f"Large gap: of the output {number(output)}, gi attributes {attributed['gi']}, ah+ln attributes "
+        f"{attributed['ah+ln']}, ig:steps=9 attributes {attributed['ig:steps=9']} and ah attributes {attributed['ah']}."
+    )
     assert "Do not read these scores" in others
     assert "--rules gi,ah+ln,ah --text" in others
-    assert rounding.startswith("The gap of exact is 20% of the sum")
+    assert rounding.startswith(f"Large gap: of the output {number(output)}, exact attributes")
     assert "rounding errors" in rounding
+
+
+def test_methods_are_said_what_they_are() -> None:
+    assert "<summary>what these methods are</summary>" in page(COMPARED)
+    assert "Gradient x Input" in page(Comparison((replace(COMPARED[0], method="gi:gamma=0.1"),)))

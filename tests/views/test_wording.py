@@ -10,7 +10,7 @@ import conserva
 from conserva.engine.ledger import Ledger
 from conserva.results.explanation import Sink
 from conserva.views.verdict import verdict
-from conserva.views.wording import cancellation_note, constants_note, gap_note, hidden_line, ledger_note
+from conserva.views.wording import cancellation_note, constants_note, gap_note, hidden_line, ledger_note, ledger_notes
 from made_up_explanations import explanation
 
 
@@ -21,38 +21,49 @@ def with_gap(gap: float, output: float, method: str = "gi", dtype: str = "float3
 
 
 @pytest.mark.parametrize(
-    ("gap", "output", "method", "share", "attributed"),
+    ("gap", "output", "method", "attributed"),
     [
-        (1.0, 2.0, "gi", "50%", "+1.000 of the output +2.000"),
-        (-1.0, -2.0, "ah+ln", "50%", "-1.000 of the output -2.000"),
-        (-1.0, 2.0, "gi", "25%", "+3.000 of the output +2.000"),
-        (1.0, -2.0, "gi", "25%", "-3.000 of the output -2.000"),
-        (30.0, 2.0, "gi", "52%", "-28.000 of the output +2.000"),
-        (1.0, 0.0, "gi", "50%", "-1.000 of the output +0.000"),
+        (1.0, 2.0, "gi", "of the output +2.000, gi attributes +1.000"),
+        (-1.0, -2.0, "ah+ln", "of the output -2.000, ah+ln attributes -1.000"),
+        (-1.0, 2.0, "gi", "of the output +2.000, gi attributes +3.000"),
+        (30.0, 2.0, "gi", "of the output +2.000, gi attributes -28.000"),
+        (1.0, 0.0, "gi", "of the output +0.000, gi attributes -1.000"),
     ],
 )
-def test_a_large_gap_is_explained(gap: float, output: float, method: str, share: str, attributed: str) -> None:
-    note = gap_note(with_gap(gap, output, method))
-    assert note == (
-        f"The gap of {method} is {share} of the sum of its ledger's absolute values: it attributes {attributed}. Do "
-        "not read its scores as shares of the output. Under exact the gap is rounding error. To see where it arises: "
-        f"conserva audit --rules {method} --text TEXT."
+def test_a_large_gap_is_explained(gap: float, output: float, method: str, attributed: str) -> None:
+    assert gap_note(with_gap(gap, output, method)) == (
+        f"Large gap: {attributed}. Do not read its scores as shares of the output. Under exact the gap is rounding "
+        f"error. To see where it arises: conserva audit sentiment --rules {method} --text TEXT."
     )
+
+
+def test_the_audit_of_a_pair_takes_both_texts() -> None:
+    pair = replace(with_gap(1.0, 2.0), sections=(("premise", 1), ("hypothesis", 1)))
+    assert gap_note(pair).endswith("conserva audit sentiment --rules gi --text TEXT --with TEXT.")
 
 
 def test_an_audit_is_not_suggested_for_methods_that_it_does_not_take() -> None:
     assert gap_note(with_gap(1.0, 2.0, "ig:steps=5")).endswith(
-        "shares of the output. Under exact the gap is rounding error."
+        "Under exact the gap is rounding error. That of ig is smaller with more steps."
     )
+
+
+def test_a_gap_that_is_small_in_a_large_ledger_is_told_if_the_output_is_small() -> None:
+    one = with_gap(3.4, 9.0, "attnlrp")
+    hidden = replace(one, ledger=Ledger(59.0, -49.0, -4.4, 3.4))
+    assert hidden.ledger is not None
+    assert hidden.ledger.gap_share < 0.05
+    assert gap_note(hidden).startswith("Large gap: of the output +9.000, attnlrp attributes +5.600.")
+    rounding = replace(one, output=1e-6, ledger=Ledger(59.0, -59.0, 0.0, 1e-6))
+    assert not gap_note(rounding)
 
 
 @pytest.mark.parametrize("method", ["exact", "exact:gamma=0.1", "exact:bilinear=half"])
 def test_a_gap_of_exact_is_rounding(method: str) -> None:
-    note = gap_note(with_gap(1.0, 2.0, method, "bfloat16"))
-    assert note.startswith(
-        f"The gap of {method} is 50% of the sum of its ledger's absolute values: rounding errors of bfloat16."
+    assert gap_note(with_gap(1.0, 2.0, method, "bfloat16")) == (
+        f"Large gap: of the output +2.000, {method} attributes +1.000. These are rounding errors of bfloat16: load the "
+        "model in float32, and the ledger closes."
     )
-    assert note.endswith("Load the model in float32, and it closes.")
 
 
 def test_small_gaps_and_methods_without_a_ledger_have_no_note() -> None:
@@ -79,15 +90,22 @@ def test_large_entries_that_cancel_are_told() -> None:
         cancellation_note(one)
         == ledger_note(one)
         == (
-            "Large entries cancel: inputs +114.600 and positions -97.000, for an output of +9.000. Compare the scores "
-            "with each other, not with the output."
+            "By gi, large entries cancel: inputs +114.600 and positions -97.000, for an output of +9.000. Compare the "
+            "scores with each other, not with the output."
         )
     )
     assert not cancellation_note(replace(one, ledger=Ledger(12.0, -4.0, 1.0, 0.0)))
     assert not cancellation_note(replace(one, ledger=None))
     assert cancellation_note(replace(one, output=0.0, ledger=Ledger(1.0, -1.0, 0.0, 0.0)))
     assert not cancellation_note(replace(one, output=0.0, ledger=Ledger(0.0, 0.0, 0.0, 0.0)))
-    assert ledger_note(replace(one, ledger=Ledger(30.0, 0.0, -41.0, 20.0))).startswith("The gap of gi is")
+    assert ledger_note(replace(one, ledger=Ledger(30.0, 0.0, -41.0, 20.0))).startswith("Large gap: of the output")
+
+
+def test_a_comparison_tells_large_gaps_and_one_ledger_whose_entries_cancel() -> None:
+    one = replace(with_gap(0.0, 9.0), ledger=Ledger(114.6, -97.0, -8.6, 0.0), method="exact")
+    notes = ledger_notes([replace(one, ledger=Ledger(1.0, 0.0, 0.0, 8.0), method="gi"), one, replace(one, method="ah")])
+    assert [note[:10] for note in notes] == ["Large gap:", "By exact, "]
+    assert ledger_notes([replace(one, ledger=None)]) == []
 
 
 def test_what_is_hidden_is_told() -> None:
