@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,25 @@ import conserva
 from chains import NUMBERS
 from conserva.paper.training.checkpoint import read_state, write_state
 from conserva.paper.training.graphs import GraphClassifier
+from conserva.paper.training.recipe import Recipe
 from conserva.paper.training.trainer import STATE, Trainer
 from training_kinds import KIND_NAMES, KINDS, trained, weights
 
 pytestmark = pytest.mark.usefixtures("known_datasets")
+
+
+@pytest.fixture(scope="module")
+def finished(known_datasets: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Give the folder of an unbroken training of a kind, which is not to be changed."""
+
+    @cache
+    def folder(kind: str, recipe: Recipe) -> Path:
+        out = tmp_path_factory.mktemp("finished")
+        torch.manual_seed(0)
+        trained(kind, out, recipe=recipe)
+        return out
+
+    return lambda kind, recipe=None: folder(kind, recipe or KINDS[kind].recipe)
 
 
 def stop_in_the_second(done: int, total: int) -> None:
@@ -48,10 +66,16 @@ def stop_after_epoch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["texts", "graphs", "average of the last"],
 )
 def test_stopped_and_resumed_is_as_unbroken(
-    stop: str, kind: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: str,
+    kind: str,
+    changes: dict[str, Any],
+    finished: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recipe = replace(KINDS[kind].recipe, **changes)
-    unbroken = trained(kind, tmp_path / "unbroken", recipe=recipe)
+    whole = finished(kind, recipe)
+    unbroken = trained(kind, whole, recipe=recipe)  # as it is
     out = tmp_path / "stopped"
     progress = {"in the first": stop_in_the_first, "in the second": stop_in_the_second}.get(stop)
     if progress is None:
@@ -67,7 +91,7 @@ def test_stopped_and_resumed_is_as_unbroken(
     assert trained(kind, out, recipe=recipe, progress=lambda done, _: steps.append(done)) == unbroken
     left = {"in the first": 3, "in the second": 2, "after the first": 2, "after the last": 0}[stop]
     assert steps == [20, 24, 44, 48, 68, 72][2 * (3 - left) :]
-    found, expected = weights(out), weights(tmp_path / "unbroken")
+    found, expected = weights(out), weights(whole)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert conserva.load(out).fingerprint == unbroken["weights"]
 
@@ -99,12 +123,12 @@ def test_a_finished_folder_is_left_as_it_is(kind: str, tmp_path: Path, monkeypat
 
 
 @KIND_NAMES
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("ended", [True, False])
 def test_a_folder_of_other_settings_is_refused(
-    kind: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, ended: bool, finished: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if finished:
-        trained(kind, tmp_path)
+    if ended:
+        shutil.copytree(finished(kind), tmp_path, dirs_exist_ok=True)
     else:
         stop_after_epoch(1, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
@@ -127,14 +151,14 @@ def test_a_folder_of_other_settings_is_refused(
 @pytest.mark.parametrize("file", [STATE, "training.json"])
 @pytest.mark.parametrize("how", ["cut", "foreign"])
 def test_damaged_files_are_named(
-    kind: str, file: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, file: str, how: str, finished: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if file == STATE:
         stop_after_epoch(1, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             trained(kind, tmp_path)
     else:
-        trained(kind, tmp_path)
+        shutil.copytree(finished(kind), tmp_path, dirs_exist_ok=True)
     path = tmp_path / file
     if how == "cut":
         path.write_bytes(path.read_bytes()[:-200])
@@ -157,9 +181,11 @@ def test_a_file_in_place_of_the_folder_is_refused(kind: str, tmp_path: Path) -> 
         trained(kind, tmp_path / "model")
 
 
-def test_a_state_without_an_average_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_without_an_average_is_continued(
+    finished: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """States of texts were once written without one."""
-    unbroken = trained("texts", tmp_path / "unbroken")
+    unbroken = trained("texts", finished("texts"))  # as it is
     out = tmp_path / "stopped"
     stop_after_epoch(1, monkeypatch)
     with pytest.raises(KeyboardInterrupt):

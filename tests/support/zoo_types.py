@@ -82,23 +82,26 @@ def scale_of(output: Any) -> Tensor:
     return torch.maximum(mixture(output).detach().abs().max(), scores.square().mean().sqrt())
 
 
-@lru_cache(maxsize=6)
-def _built(specimen: zoo.Specimen, how: frozenset[tuple[str, Any]]) -> tuple[torch.nn.Module, Any]:
-    model = zoo.build(specimen, **dict(how))
-    return model, _state(model)
-
-
 def _state(model: torch.nn.Module) -> Any:
-    """Return what changes if a test writes into a model. A model's own hooks come with its first forward pass."""
+    """Return what changes if something is written into a model. Its own hooks come with its first forward pass."""
     tensors = [(id(x), x._version, x.requires_grad, x.grad is None) for x in (*model.parameters(), *model.buffers())]
     return tensors, [one.training for one in model.modules()], str(model.config)
 
 
+_BUILT: dict[Any, tuple[torch.nn.Module, Any]] = {}
+"""The models that were built last, each with its state at that time."""
+
+
 def shared(specimen: zoo.Specimen, **how: Any) -> torch.nn.Module:
-    """Return the model of `zoo.build` in the state in which it was built, one for all tests of its type."""
-    key = frozenset(how.items())
-    model, as_built = _built(specimen, key)
-    assert _state(model) == as_built, f"a test has changed the model {specimen.model_type}"
+    """Return the model of `zoo.build`, the same to all tests of its type, unless it is not as it was built."""
+    key = (specimen, *how.items())
+    model, as_built = _BUILT.pop(key, (None, None))
+    if model is None or _state(model) != as_built:  # some types change themselves in a forward pass
+        model = zoo.build(specimen, **how)
+        as_built = _state(model)
+    _BUILT[key] = model, as_built
+    if len(_BUILT) > 6:
+        del _BUILT[next(iter(_BUILT))]
     return model
 
 
