@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
-from .._util.free_memory import release_freed_memory
 from ..attribution import MethodLike, find
 from ..engine.rules import DEFAULT
 from ..errors import Error, NotApplicable
@@ -18,9 +17,6 @@ from .explain import explain_with
 
 FEWEST, MOST = 16, 512
 """The number of inputs that are read ahead, so that inputs of similar length share a batch."""
-
-RELEASED = 1024
-"""Freed memory is returned to the system after this number of inputs."""
 
 SECONDS = 5.0
 """How long the explanations of these inputs may take: until then, none of them is yielded."""
@@ -76,16 +72,12 @@ def explain_stream(
 
         explained = _Explained(explain_all, lambda item: task.encode(item, truncate=truncate or bool(windows)))
         rest = iter(inputs)
-        size, read = FEWEST, 0
+        size = FEWEST
         while chunk := list(islice(rest, size)):
             began = time.monotonic()
             outcomes = iter(explained.each([item for item in chunk if not isinstance(item, Error)]))
             size = _next_size(size, time.monotonic() - began)
             yield from (item if isinstance(item, Error) else next(outcomes) for item in chunk)
-            read += len(chunk)
-            if read >= RELEASED:
-                release_freed_memory()
-                read = 0
 
 
 def _next_size(size: int, seconds: float) -> int:
