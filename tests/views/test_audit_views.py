@@ -258,6 +258,17 @@ def test_steps_lead_from_the_output_to_the_inputs_and_hide_nothing_that_cancels(
     assert layer.twice < -0.1
 
 
+def test_of_a_negative_output_leaks_below_0_are_lost() -> None:
+    one = audit("gi")
+    turned = [dataclasses.replace(part, leak=-part.leak, constants=-part.constants) for part in one.components]
+    ledger = Ledger(*(-getattr(one.ledger, name) for name in ENTRIES))
+    negative = dataclasses.replace(one, output=-one.output, components=tuple(turned), ledger=ledger)
+    for step, opposite in zip(waterfall.steps(one), waterfall.steps(negative), strict=True):
+        assert (opposite.lost, opposite.twice) == pytest.approx((-step.lost, -step.twice))
+    assert terminal._leak_bars(negative, [-1.0, 0.5]) == terminal._leak_bars(one, [1.0, -0.5])
+    assert terminal._leak_bars(negative, [-1.0])[0].startswith("█")
+
+
 def inputs_only(sums: Iterable[float]) -> tuple[Ledger[float], ...]:
     return tuple(Ledger(total, 0.0, 0.0, 0.0) for total in sums)
 
