@@ -83,6 +83,7 @@ def test_many_calls_hold_no_more_than_one(name: str, question: str) -> None:
     finally:
         tracemalloc.stop()
         gc.unfreeze()
+        gc.freeze()  # the libraries, as before
     grown = {key: after[key] - before[key] for key in before if after[key] - before[key] > ALLOWED.get(key, 0)}
     assert not grown, f"{question} of {name} left behind {grown}"
 

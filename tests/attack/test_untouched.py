@@ -44,6 +44,7 @@ def _prepared() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.freeze()  # the libraries, as before
     signal.signal(signal.SIGINT, before)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -85,7 +86,11 @@ def scale_of(output: Any) -> Tensor:
 def _state(model: torch.nn.Module) -> Any:
     """Return what changes if something is written into a model. Its own hooks come with its first forward pass."""
     tensors = [(id(x), x._version, x.requires_grad, x.grad is None) for x in (*model.parameters(), *model.buffers())]
-    return tensors, [one.training for one in model.modules()], str(model.config)
+    return tensors, [one.training for one in model.modules()], pickle.dumps(model.config)
+
+
+def _configured(model: torch.nn.Module) -> list[Any]:
+    return [one for one in model.modules() if hasattr(one, "config")]
 
 
 _BUILT: dict[Any, tuple[torch.nn.Module, Any]] = {}
@@ -94,6 +99,10 @@ _BUILT: dict[Any, tuple[torch.nn.Module, Any]] = {}
 
 def shared(specimen: zoo.Specimen, **how: Any) -> torch.nn.Module:
     """Return the model of `zoo.build`, the same to all tests of its type, unless it is not as it was built."""
+    if list(how) == ["attn_implementation"]:
+        plain = shared(specimen)
+        if {getattr(one.config, "_attn_implementation", None) for one in _configured(plain)} == {*how.values()}:
+            return plain  # which has this implementation in all of its parts
     key = (specimen, *how.items())
     model, as_built = _BUILT.pop(key, (None, None))
     if model is None or _state(model) != as_built:  # some types change themselves in a forward pass

@@ -23,6 +23,8 @@ from tiny import shake
 SMILES = ("CC(C)Cc1ccc(cc1)C(C)C(=O)O", "C", "CCO.[Na+]", "c1ccccc1Br", "CCN")
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def drawn(seed: int) -> np.ndarray:
     generator = np.random.default_rng(seed)

@@ -16,6 +16,8 @@ from conserva.tasks.loading import source_of
 
 TEXTS = ["a joy.", "dull and grey", "eastwood at his best", "not eastwood"]
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def sentiment(**changes: Any) -> tuple[Any, Any]:
     model = AutoModelForSequenceClassification.from_pretrained(
