@@ -26,11 +26,14 @@ _GAP = "the gap"
 _NAME = re.compile("(?<=“)[^”]*(?=”)")
 
 
-def isolated(sentence: str) -> str:
-    """Return a sentence in which each quoted name that is read from right to left leaves the rest as it is."""
-    return _NAME.sub(
-        lambda name: f"\u2068{name[0]}\u2069" if any(map(_is_right_to_left, name[0])) else name[0], sentence
-    )
+def isolated(sentence: str) -> list[str]:
+    """Return a sentence in parts, of which every second is a quoted name that is read from right to left."""
+    parts, end = [], 0
+    for name in _NAME.finditer(sentence):
+        if any(map(_is_right_to_left, name[0])):
+            parts += [sentence[end : name.start()], name[0]]
+            end = name.end()
+    return [*parts, sentence[end:]]
 
 
 def _is_right_to_left(letter: str) -> bool:
