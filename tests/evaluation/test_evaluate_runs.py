@@ -21,8 +21,6 @@ from reviews import REVIEWS, Runs
 
 LABELS = [1, 0, 0, 1, 0, 0]
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
-
 
 @pytest.fixture(scope="module")
 def task() -> conserva.Text:
@@ -252,7 +250,7 @@ def test_wrong_calls(task: conserva.Text) -> None:
 
 def test_interrupted_it_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "many.csv"
-    path.write_text("text\n" + "a fine film about many things\n" * 1000, encoding="utf-8")
+    path.write_text("text\n" + "a fine film about many things\n" * 3000, encoding="utf-8")
     out = tmp_path / "out"
     command = [
         sys.executable,
