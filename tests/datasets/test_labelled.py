@@ -390,15 +390,3 @@ def test_several_splits_are_joined_in_the_order_of_the_file(tmp_path: Path) -> N
     assert read_labelled(path, split="test+train").texts == ("a", "c", "d")
     with pytest.raises(conserva.Error, match=r"no rows with split=.other.*or more as a\+b"):
         read_labelled(path, split="train+other")
-
-
-def test_pairs_come_from_two_columns(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text("premise,hypothesis,label\na joy.,a bore.,no\nDull.,,yes\n", encoding="utf-8")
-    with pytest.raises(conserva.Error, match="row 2: the text is empty"):
-        read_labelled(path, text="premise", second="hypothesis")
-    data = read_labelled(path, text="premise", second="hypothesis", allow_empty=True)
-    assert data.texts == (("a joy.", "a bore."), ("Dull.", ""))
-    assert data.labels == ("no", "yes")
-    with pytest.raises(conserva.Error, match="no column second='hypotesis'"):
-        read_labelled(path, text="premise", second="hypotesis")

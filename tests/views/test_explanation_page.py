@@ -14,7 +14,7 @@ from conserva.results.explanation import ClassScore, Explanation, Sink, Window
 from conserva.views.components import bar_of, signed_bars
 from conserva.views.explanation_page import fragment, page
 from conserva.views.text_levels import levels
-from conserva.views.verdict import isolated, verdict
+from conserva.views.verdict import verdict
 from conserva.views.wording import ledger_line, number
 from leaving import BAD
 from made_up_explanations import explanation
@@ -185,18 +185,6 @@ def test_the_end_that_a_model_did_not_read_is_marked() -> None:
     assert '<span class="unread"> three &lt;b&gt;</span>' in found
     assert "truncated" in found
     assert "truncated" not in page([located("one two \n", [(0, 3), (4, 7)])])
-
-
-def test_a_verdict_does_not_name_words_that_are_small_beside_the_gap() -> None:
-    one = replace(located("one two", [(0, 3), (4, 7)]), ledger=Ledger.of(100.0, 1.0, 0.5, 0.25), output=100.0)
-    assert verdict(one).endswith(": no word counts much; the gap has +98.250.")
-
-
-def test_names_from_right_to_left_keep_the_order_of_a_verdict() -> None:
-    name = "\u05d0\u05d1"  # Hebrew
-    assert isolated(f"“good” (+1) and “{name}” (+2)") == ["“good” (+1) and “", name, "” (+2)"]
-    assert isolated("“good” (+1)") == ["“good” (+1)"]
-    assert f"“<bdi>{name}</bdi>” (" in page([located(name, [(0, 2)])])
 
 
 def test_the_word_that_is_asked_about_is_no_end_that_was_not_read() -> None:
@@ -403,14 +391,3 @@ def test_in_a_browser_scores_appear_on_focus_and_levels_are_switched_without_scr
     assert labels[:count] == expected
     opened.locator("[value=words]").nth(1).check()
     assert [level.get_attribute("class") for level in shown.all()] == ["level by-tokens", "level by-words"]
-
-
-def test_words_of_a_pair_are_named_with_their_text() -> None:
-    pair = explanation(
-        ["a", "joy", "a", "bore"], scores=(0.1, 1.0, 0.0, -2.0), sections=(("first text", 2), ("second text", 2))
-    )
-    assert verdict(pair).endswith(
-        "“joy” in the first text (+1.000) counts most for it, “bore” in the second text (-2.000) most against it."
-    )
-    assert "bore (second text)" in page([pair])
-    assert " in the " not in verdict(explanation(["a", "joy"], scores=(0.1, 1.0), sections=(("first", 2),)))

@@ -68,8 +68,8 @@ def ledger_note(explanation: Explanation) -> str:
 
 def ledger_notes(explained: Sequence[Explanation]) -> list[str]:
     """Return the same for a comparison: on all large gaps, and on the first ledger whose entries cancel."""
-    cancelling = (cancellation_note(one) for one in explained if not gap_note(one))
-    return [*gap_notes(explained), *filter(None, [next(filter(None, cancelling), "")])]
+    cancelling = [note for one in explained if not gap_note(one) and (note := cancellation_note(one))]
+    return [*gap_notes(explained), *cancelling[:1]]
 
 
 def gap_note(explanation: Explanation) -> str:
