@@ -11,6 +11,7 @@ from pathlib import Path
 
 from conserva.views.markdown import listed, stacked, table
 from performance_cells import GI, OUT_OF_MEMORY, Found, absent, cost, duration, made_with, number, reasons, span
+from performance_scaling import scaling
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "performance.md"
@@ -333,6 +334,7 @@ def overhead(large: Found, small: Found) -> list[str]:
 COMMANDS = {
     "longcontext": "python benchmarks/longcontext.py",
     "single_calls": "python benchmarks/single_calls.py",
+    "scaling": "python benchmarks/scaling.py",
     "million": "python benchmarks/longcontext.py --million",
     "profile": "python benchmarks/longcontext.py --profile 512 65536",
     "attention": "python benchmarks/attention.py",
@@ -361,6 +363,7 @@ def _repeat(results: Path) -> list[str]:
 SECTIONS: tuple[tuple[Callable[..., list[str]], tuple[str, ...]], ...] = (
     (long_context, ("longcontext",)),
     (single_calls, ("single_calls",)),
+    (scaling, ("scaling",)),
     (million, ("million",)),
     (profile, ("profile",)),
     (kernel, ("attention",)),

@@ -25,6 +25,7 @@ def _module(path: Path) -> ModuleType:
 
 
 _module(ROOT / "scripts" / "performance_cells.py")
+_module(ROOT / "scripts" / "performance_scaling.py")
 writer = _module(ROOT / "scripts" / "performance_page.py")
 timing = _module(ROOT / "benchmarks" / "timing.py")
 profiling = _module(ROOT / "benchmarks" / "profiling.py")
@@ -65,6 +66,47 @@ MEASURED: dict[str, Any] = {
                 "to GI": {"forward": 0.4, "GI": 1.0},
             }
         ],
+    },
+    "scaling": {
+        "machine": MACHINE,
+        "sweeps": {
+            "tokens": {
+                "what": "a Llama of 3 layers, one text",
+                "rows": [
+                    {
+                        "size": size,
+                        "rounds": rounds,
+                        "contenders": {"forward": {"ms": 10.0, "gib": 1.0}, "GI": gi, "ah+ln": {"ms": ms, "gib": 4.0}},
+                        "to forward": {"ah+ln": ms / 10},
+                        "plans": {"ah+ln": plan},
+                    }
+                    for size, rounds, plan, gi, ms in (
+                        (256, 9, "whole", {"ms": 25.0, "gib": 8.0}, 70.0),
+                        (512, 9, "whole", {"ms": 25.0, "gib": 8.0}, 20.0),
+                        (1024, 3, "recompute", {"ms": 30.0, "gib": 8.0}, 15.0),
+                        (2048, 0, "recompute", {"skipped": "out of memory"}, 12.5),
+                    )
+                ],
+                "exponents": {
+                    "forward": {"sizes": [512, 2048], "time": 2.0, "memory": 1.0},
+                    "GI": {"sizes": [512, 1024], "time": 1.0, "memory": 1.0},
+                    "ah+ln": {"sizes": [512, 2048], "time": 1.585, "memory": 0.585},
+                },
+            },
+            "batch": {
+                "what": "a BERT",
+                "rows": [
+                    {
+                        "size": 16,
+                        "rounds": 9,
+                        "contenders": {"forward": {"ms": 5.0, "gib": None}, "ah+ln": {"ms": 7.5, "gib": None}},
+                        "to forward": {"forward": 1.0, "ah+ln": 1.5},
+                        "plans": {"ah+ln": "whole"},
+                    }
+                ],
+                "exponents": {},
+            },
+        },
     },
     "million": {
         "machine": MACHINE,
@@ -134,6 +176,7 @@ MEASURED: dict[str, Any] = {
 HEADINGS = {
     "longcontext": "## By length",
     "single_calls": "## A single call",
+    "scaling": "## Cost against size",
     "million": "## The longest text",
     "profile": "## Where the time goes",
     "attention": "## Attention's backward pass alone",
@@ -182,6 +225,22 @@ SAID = {
     "the machine": "Measured on a made-up GPU, with torch 9.9.9.",
     "the plans": "- 512 tokens: plan of 512\n- 65,536 tokens: plan of 65536",
     "a single call": "| a small model, 1 x 32 | 12.5 ms | 0.40 | out of memory |",
+    "what each size costs": "| 2,048 tokens | 10.0&nbsp;ms<br>1.00&nbsp;GiB | out of memory | 1.25&nbsp;x<br>"
+    "4.00&nbsp;GiB |\n| batch of 16 | 5.00&nbsp;ms | - | 1.50&nbsp;x |",
+    "what grows": "by what grows: tokens, a Llama of 3 layers, one text; batch, a BERT. The Llama is",
+    "what ran once": "Measured in a single run: 2,048 tokens.",
+    "who ran alone": "Beyond the first size at which GI runs out of memory only the forward pass and `ah+ln` ran.",
+    "the plans by size": "How `ah+ln` ran, as it reports itself: whole at 256 and 512 tokens; "
+    "recompute at 1,024 and 2,048 tokens.",
+    "the sizes of exponents": "over the upper half of the sizes: 512 to 2,048 tokens. Where",
+    "exponents": "| exponent of | tokens, time | tokens, memory |",
+    "an exponent": "| ah+ln | 1.58 | 0.58 |",
+    "an exponent over other sizes": "| GI | 1.00<br>512&nbsp;to&nbsp;1,024&nbsp;tokens | 1.00<br>",
+    "how time grows": "- **tokens.** The time of `ah+ln` grows faster than the number of tokens but more slowly than "
+    "its square: twice the size costs 3.00 times as much (the forward pass 4.00 times and GI 2.00 times at 512 to "
+    "1,024 tokens).",
+    "how memory grows": "The memory of `ah+ln` grows more slowly than the number of tokens: twice the size costs 1.50",
+    "forward passes over the upper half": "There it takes 1.25 to 2.00 times as long as the forward pass.",
     "the longest text": "tokens by `ah+ln` takes 500 s and 33.3 GiB above the weights; every score is finite.",
     "shares of the time": "| matrix products | 30.0 ms | 60% | 20.0 ms |",
     "what has no limit": "| idle | 20.0 ms | 40% | - |",
