@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import tasks
+from ._util.version import __version__ as __version__
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ __all__ = [
     "verify",
 ]
 __all__ += tasks.__all__
-
-__version__ = "0.1.0"
 
 _MODULES = {
     "attribution": ("methods",),

@@ -6,10 +6,12 @@ import platform
 from functools import cache
 from importlib import metadata
 
+from .version import __version__
+
 _version = cache(metadata.version)  # cached: it searches all folders of installed packages
 
 
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions of conserva, torch, transformers, the given packages, and Python."""
-    names = ("conserva", "torch", "transformers", *packages)
-    return {**{name: _version(name) for name in names}, "python": platform.python_version()}
+    names = ("torch", "transformers", *packages)
+    return {"conserva": __version__, **{name: _version(name) for name in names}, "python": platform.python_version()}
