@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import BertConfig, BertForSequenceClassification
 
 import conserva
@@ -58,6 +60,7 @@ def main() -> None:
         "forward": forward,
         "plain gradient x input": gradient_times_input(model),
         "the same, parameters frozen": gradient_times_input(frozen),
+        "AH alone, by intercepting calls": intercepted(gradient_times_input(frozen)),
         "conserva gi": ours("gi", False),
         "conserva ah+ln": ours("ah+ln", False),
         "conserva ah+ln, with the ledger": ours("ah+ln", True),
@@ -71,6 +74,24 @@ def main() -> None:
     settings = {"model": "small" if given.small else "BERT-base", "batch": given.batch, "tokens": given.tokens}
     name = "overhead-small.json" if given.small else "overhead.json"
     report("Cost of an explanation", seconds, "forward", settings, Path(__file__).parent / "results" / name)
+
+
+class AhAlone(TorchFunctionMode):
+    """The AH-rule alone, with nothing checked: what any implementation that intercepts torch calls takes at least."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.nn.functional.scaled_dot_product_attention:
+            query, key, *others = args
+            return function(query.detach(), key.detach(), *others, **(kwargs or {}))
+        return function(*args, **kwargs) if kwargs else function(*args)
+
+
+def intercepted(contender: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def run() -> Tensor:
+        with AhAlone():
+            return contender()
+
+    return run
 
 
 def peers(model: torch.nn.Module, embeddings: Tensor, mask: Tensor) -> dict[str, Callable[[], object]]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import conserva
 from conserva.engine import constants
+from tiny import llama, tokens
 
 WIDTH = 6
 
@@ -109,3 +110,24 @@ def test_constants_that_change_in_place_after_their_use_are_refused(name: str, s
     assert torch.isfinite(plain.scores()).all()
     model.useful = False
     assert conserva.relevance(model, inputs(samples), 1).ledger.gap.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_an_output_near_0_in_which_relevance_cancels_is_explained(dtype: torch.dtype, samples: int) -> None:
+    model = llama(num_labels=2).to(dtype)
+    inputs = {"input_ids": tokens(batch=samples, length=7)["input_ids"]}
+    states: list[Tensor] = []
+    hook = model.score.register_forward_pre_hook(lambda module, args: states.append(args[0].detach()))
+    model(**inputs)
+    hook.remove()
+    read = states[0][:, -1]  # the states that the scores are computed from
+    with torch.no_grad():  # a row of weights that is orthogonal to all of them
+        row = model.score.weight[1]
+        row -= torch.linalg.lstsq(read.T, row[:, None]).solution[:, 0] @ read
+    found = conserva.relevance(model, inputs, 1, rules="exact")
+    assert found.ledger is not None
+    sizes = found.values["input_ids"].flatten(1).abs().sum(1)
+    assert (found.output.abs() < 1e-5 * sizes).all()  # else this shows nothing
+    assert (found.ledger.gap_share > 1e-3).any()
+    assert (found.ledger.gap.abs() < 1e-5 * sizes).all()

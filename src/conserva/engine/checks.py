@@ -11,8 +11,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Otherwise: TypeAlias = Callable[[], Exception]
-"""Returns the exception to raise when a check fails. Called only then, it may run the model to find the cause."""
+Otherwise: TypeAlias = Callable[[], Exception | None]
+"""Returns the exception to raise when a check fails, or None if a closer look shows that nothing is wrong.
+
+Called only then, it may run the model to find the cause.
+"""
 
 
 class Checks:
@@ -50,8 +53,8 @@ class Checks:
             device = requested[0][0].device
             flags = torch.stack([passed.to(device) for passed, _ in requested]).tolist()
         for (_, otherwise), passed in zip(requested, flags or (), strict=True):
-            if not passed:
-                raise otherwise()
+            if not passed and (error := otherwise()) is not None:
+                raise error
 
 
 def require(passed: Tensor, otherwise: Otherwise) -> None:
@@ -59,8 +62,8 @@ def require(passed: Tensor, otherwise: Otherwise) -> None:
     checks = _collecting()
     if checks is not None:
         checks.add(passed, otherwise)
-    elif not passed:
-        raise otherwise()
+    elif not passed and (error := otherwise()) is not None:
+        raise error
 
 
 @contextlib.contextmanager

@@ -293,10 +293,9 @@ class Constants:
                 by_shape.setdefault((entry.sums.shape, entry.sums.dtype, entry.sums.device), []).append(entry)
         for entries in by_shape.values():
             sums = torch.stack([cast(Tensor, entry.sums) for entry in entries])
-            constants = torch.stack([cast(Tensor, entry.constant).reshape(-1) for entry in entries]).to(sums)
+            constants = torch.stack([cast(Tensor, entry.constant).reshape(1, -1) for entry in entries]).to(sums)
             constants.nan_to_num_()  # a mask's -inf times a gradient of 0 must be 0, not nan
-            with torch.autocast(sums.device.type, enabled=False):
-                shares = torch.bmm(sums, constants.unsqueeze(-1)).squeeze(-1).unbind()
+            shares = (sums * constants).sum(-1).unbind()
             for entry, share in zip(entries, shares, strict=True):
                 entry.sums = None
                 entry.add(share)

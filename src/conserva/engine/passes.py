@@ -41,6 +41,9 @@ TOLERANCE = 1e-3
 LARGEST_GAP = 1e-3
 """The largest gap that is attributed to rounding, relative to the entries of a ledger that must close."""
 
+LARGEST_ERROR = 1e-5
+"""The same relative to the absolute relevance of all elements. Models in float64 may compute norms in float32."""
+
 HALF_SCALES = (256.0, 1.0)
 """Scales of float16 gradients, in the order tried: unscaled ones below 6e-8 underflow, scaled ones may overflow."""
 
@@ -129,7 +132,7 @@ class Pass:
             not_finite = partial(self._not_finite, call, targets, split.sites, split.finite, split.dtype)
             checks.require(split.finite.all(), not_finite)
             if split.closed is not None:
-                checks.require(split.closed, partial(_not_closed, split.relevance, split.dtype))
+                checks.require(split.closed, partial(_not_closed, split.relevance, split.dtype, call.batch_dim))
         return [split.relevance for split in splits]
 
     def _run(self, call: Inputs, targets: Sequence[Target | Sequence[Target] | Tensor]) -> list[_Split]:
@@ -247,7 +250,8 @@ class Pass:
         is_half = is_half or torch.is_autocast_enabled(number.device.type)
         if is_half or not self.rules.closes or not all(map(is_linear, context.target_nodes)):
             return ledger.gap.isfinite().all()
-        return (ledger.gap_share <= LARGEST_GAP).all()
+        sizes = torch.stack([ledger.gap, ledger.inputs, ledger.positions, ledger.biases]).abs()
+        return ((sizes[0] <= LARGEST_GAP * sizes.sum(0)) & (sizes[0] < math.inf)).all()
 
     def _check_samples(
         self,
@@ -299,17 +303,39 @@ class Pass:
         )
 
 
-def _not_closed(result: Relevance, dtype: torch.dtype) -> Error:
-    gap = math.nan if result.ledger is None else float(result.ledger.gap.abs().max())
+def _not_closed(result: Relevance, dtype: torch.dtype, batch_dim: int) -> Error | None:
+    """Return the error for a ledger that does not close, or None if that is rounding: see `_is_rounding`."""
+    ledger = cast(Ledger[Tensor], result.ledger)
+    gap = float(ledger.gap.abs().max())
     if not math.isfinite(gap):
         found = [name for name, share in result.modules.items() if not share.isfinite().all()]
         where = f": the constants of {', '.join(map(repr, found[:3]))}" if found else ""
         return Error(f"The ledger under rules={result.rules.name!r} has nan or inf{where}.{advice(dtype)}")
+    if _is_rounding(result, ledger, batch_dim):
+        return None
     return Error(
         f"The ledger does not close under rules={result.rules.name!r}: the gap is {gap:.3g} for an output of "
         f"{float(result.output.abs().max()):.3g}, so an operation of the model is not handled correctly. `conserva "
         "audit` shows the module where relevance is lost; rule sets whose ledger need not close, such as 'ah+ln', work."
     )
+
+
+def _is_rounding(result: Relevance, ledger: Ledger[Tensor], batch_dim: int) -> bool:
+    """Return whether the gap of every sample is small against the absolute relevance of all its elements.
+
+    Where positive and negative relevance cancel, the entries of a ledger are small, and rounding errors are not.
+    """
+    samples = len(result.output)
+    sizes = [
+        x.movedim(batch_dim, 0).reshape(samples, -1).abs().sum(1)
+        for x in result.values.values()
+        if samples == 1 or (x.dim() > batch_dim and x.shape[batch_dim] == samples)
+    ]
+    if not sizes:
+        return False
+    size = torch.stack([each.to(ledger.gap) for each in sizes]).amax(0)
+    allowed = torch.maximum(LARGEST_GAP * ledger.size, LARGEST_ERROR * size)
+    return bool((ledger.gap.abs() <= allowed).all())
 
 
 class _Split(NamedTuple):

@@ -103,7 +103,10 @@ def _affine_by_hand(read: Reader, at: int, channels_first: bool) -> Reader:
     def read_separately(
         context: Propagation, function: Callable[..., Any], input: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        if not any(map(live, (*args, *kwargs.values()))):
+        for each in (*args, *kwargs.values()):
+            if live(each):
+                break
+        else:
             return read(context, function, input, *args, **kwargs)
         given = dict(zip(("weight", "bias"), args[at : at + 2], strict=False)) | kwargs
         weight, bias = given.get("weight"), given.get("bias")
