@@ -11,7 +11,7 @@ from pathlib import Path
 
 from conserva.views.markdown import listed, stacked, table
 from performance_cells import GI, OUT_OF_MEMORY, Found, absent, cost, duration, made_with, number, reasons, span
-from performance_scaling import scaling
+from performance_scaling import evaluation, scaling
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "performance.md"
@@ -326,7 +326,9 @@ def overhead(large: Found, small: Found) -> list[str]:
     return [
         "## On a CPU",
         f"Time in forward passes, with torch {large['torch']} on {large['threads']} threads. The small model has 4 "
-        "layers of width 192: there the cost of Python shows.",
+        "layers of width 192: there the cost of Python shows. `AH alone, by intercepting calls` detaches the queries and "
+        "keys of attention in a `TorchFunctionMode` and does nothing else: no other rule, no check, no ledger. Whatever "
+        "intercepts torch calls takes at least that.",
         table(["what", *titles], cells),
     ]
 
@@ -340,6 +342,7 @@ COMMANDS = {
     "attention": "python benchmarks/attention.py",
     "throughput": "python benchmarks/throughput.py",
     "replaying": "python benchmarks/replaying.py > benchmarks/results/replaying.json",
+    "evaluate_scale": "python benchmarks/evaluate_scale.py",
     "overhead": "python benchmarks/overhead.py",
     "overhead-small": "python benchmarks/overhead.py --small --batch 1 --tokens 32",
 }
@@ -369,6 +372,7 @@ SECTIONS: tuple[tuple[Callable[..., list[str]], tuple[str, ...]], ...] = (
     (kernel, ("attention",)),
     (throughput, ("throughput",)),
     (recordings, ("replaying",)),
+    (evaluation, ("evaluate_scale",)),
     (overhead, ("overhead", "overhead-small")),
 )
 """What the page shows, in order, and the results each part needs."""

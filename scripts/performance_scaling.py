@@ -145,3 +145,15 @@ def _growth(exponent: float, counted: str) -> str:
     if exponent < 1.9:
         return f"faster than {counted} but more slowly than its square"
     return f"as the square of {counted}" if exponent <= 2.1 else f"faster than the square of {counted}"
+
+
+def evaluation(found: Found) -> list[str]:
+    """Show what a sentence costs in evaluations of few and of many."""
+    rows, methods = found["rows"], [f"`{name}`" for name in found["methods"]]
+    cells = [[f"{row['sentences']:,}", duration(row["ms"]), f"{number(row['gib'])} GiB"] for row in rows]
+    return [
+        "## Evaluations of many sentences",
+        f"`conserva.evaluate` of the bundled model of sentiment by {len(methods)} methods ({', '.join(methods)}), per "
+        f"sentence: the attributions, the curves, and the intervals at the end. {made_with(found['machine'])}",
+        table(["sentences", "time for each", "memory above the weights"], cells),
+    ]
