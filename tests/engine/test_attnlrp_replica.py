@@ -1,4 +1,8 @@
-"""`attnlrp` (Achtibat et al. 2024) against a Llama written out by hand: sums and quotients of relevance, in float64."""
+"""`attnlrp` (Achtibat et al. 2024) against a Llama written out by hand: sums and quotients of relevance, in float64.
+
+Also `attnlrp+res`, with LRP-gamma at residual sums (Berend et al. 2026), and, without epsilon, Dual Path Attribution
+(arXiv 2603.19742), which is then the same.
+"""
 
 import math
 from types import SimpleNamespace
@@ -9,9 +13,7 @@ from torch import Tensor, nn
 
 import conserva
 import tiny
-from conserva.engine.rules import RULE_SETS
-
-EPSILON = RULE_SETS["attnlrp"].epsilon
+from conserva.engine.rules import RULE_SETS, RuleSet, rule_set
 
 
 class Norm(nn.Module):
@@ -37,7 +39,7 @@ def llama(released: bool = False, **changes: object) -> nn.Module:
 # The rules: `x` and relevance are one row for each place
 
 
-def epsilon_rule(x: Tensor, w: Tensor, relevance: Tensor) -> Tensor:
+def epsilon_rule(x: Tensor, w: Tensor, relevance: Tensor, epsilon: float) -> Tensor:
     """R_j = sum_i x_j w_ij / (z_i + epsilon sign z_i) R_i, with z_i = sum_j x_j w_ij."""
     rows = []
     for values, arriving in zip(x, relevance, strict=True):
@@ -46,10 +48,22 @@ def epsilon_rule(x: Tensor, w: Tensor, relevance: Tensor) -> Tensor:
         rows.append(
             sum(
                 product / divisor * r
-                for product, divisor, r in zip(products, z + EPSILON * z.sign(), arriving, strict=True)
+                for product, divisor, r in zip(products, z + epsilon * z.sign(), arriving, strict=True)
             )
         )
     return torch.stack(rows)
+
+
+def sum_rule(a: Tensor, b: Tensor, relevance: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """For z = a + b: R_a = a' / (a' + b') R, where a' is (1 + gamma) a if a has the sign of z and b has not."""
+    z, of_a, of_b = a + b, torch.zeros_like(a), torch.zeros_like(b)
+    for i in range(z.shape[0]):
+        for j in range(z.shape[1]):
+            x, y = a[i, j], b[i, j]
+            if x * y < 0:
+                x, y = ((1 + gamma) * x, y) if x * z[i, j] > 0 else (x, (1 + gamma) * y)
+            of_a[i, j], of_b[i, j] = x / (x + y) * relevance[i, j], y / (x + y) * relevance[i, j]
+    return of_a, of_b
 
 
 def uniform_rule(a: Tensor, b: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,7 +142,7 @@ def run(model: nn.Module, ids: Tensor) -> SimpleNamespace:
     )
 
 
-def attention_rules(one: SimpleNamespace, turns: Tensor, relevance: Tensor) -> Tensor:
+def attention_rules(one: SimpleNamespace, turns: Tensor, relevance: Tensor, epsilon: float) -> Tensor:
     """The relevance of the normed input, from that of the heads' results."""
     r_q, r_k, r_v = (
         torch.zeros(len(relevance), len(one.w[f"self_attn.{name}_proj.weight"])).double() for name in "qkv"
@@ -147,29 +161,32 @@ def attention_rules(one: SimpleNamespace, turns: Tensor, relevance: Tensor) -> T
         r_q[:, head.own] += linear_share(head.q, turns, r_turned_q)
         r_k[:, head.shared] += linear_share(head.k, turns, r_turned_k)
     parts = zip("qkv", (r_q, r_k, r_v), strict=True)
-    return sum(epsilon_rule(one.normed, one.w[f"self_attn.{name}_proj.weight"], r) for name, r in parts)  # type: ignore[return-value]
+    return sum(epsilon_rule(one.normed, one.w[f"self_attn.{name}_proj.weight"], r, epsilon) for name, r in parts)  # type: ignore[return-value]
 
 
-def attnlrp(model: nn.Module, ids: Tensor, target: int) -> tuple[Tensor, Tensor]:
+def attnlrp(model: nn.Module, ids: Tensor, target: int, rules: RuleSet) -> tuple[Tensor, Tensor]:
     """The logits, and the relevance of each token for one of them."""
+    epsilon = rules.epsilon if rules.linear.name == "epsilon" else 0.0
+    gamma = rules.residual_gamma if rules.residual.name == "gamma" else 0.0
     done = run(model, ids)
     r = torch.zeros_like(done.last)
-    r[-1:] = epsilon_rule(done.normed[-1:], done.w["score.weight"][target][None], done.logits[target].reshape(1, 1))
+    arriving = done.logits[target].reshape(1, 1)
+    r[-1:] = epsilon_rule(done.normed[-1:], done.w["score.weight"][target][None], arriving, epsilon)
     for one in reversed(done.layers):  # norms pass relevance on
-        out = one.between + one.down
-        r_down, r_skip = one.down / out * r, one.between / out * r
-        r_gated = epsilon_rule(one.gated, one.w["mlp.down_proj.weight"], r_down)
-        of_gate = epsilon_rule(one.normed_between, one.w["mlp.gate_proj.weight"], r_gated / 2)  # the silu passes it on
-        of_up = epsilon_rule(one.normed_between, one.w["mlp.up_proj.weight"], r_gated / 2)
-        r = r_skip + of_gate + of_up
-        r_mixed, r_skip = one.mixed / one.between * r, one.x / one.between * r
-        r_context = epsilon_rule(one.context, one.w["self_attn.o_proj.weight"], r_mixed)
-        r = r_skip + attention_rules(one, done.turns, r_context)
+        r_down, r_skip = sum_rule(one.down, one.between, r, gamma)
+        r_gated = epsilon_rule(one.gated, one.w["mlp.down_proj.weight"], r_down, epsilon)
+        of_gate = epsilon_rule(one.normed_between, one.w["mlp.gate_proj.weight"], r_gated / 2, epsilon)  # through silu
+        of_up = epsilon_rule(one.normed_between, one.w["mlp.up_proj.weight"], r_gated / 2, epsilon)
+        r_mixed, r_skip = sum_rule(one.mixed, one.x, r_skip + of_gate + of_up, gamma)
+        r_context = epsilon_rule(one.context, one.w["self_attn.o_proj.weight"], r_mixed, epsilon)
+        r = r_skip + attention_rules(one, done.turns, r_context, epsilon)
     return done.logits, r.sum(-1)
 
 
-def assert_equal(model: nn.Module, ids: Tensor, target: int, ours: Tensor, near: float) -> None:
-    logits, theirs = attnlrp(model, ids, target)
+def assert_equal(
+    model: nn.Module, ids: Tensor, target: int, ours: Tensor, near: float, rules: RuleSet = RULE_SETS["attnlrp"]
+) -> None:
+    logits, theirs = attnlrp(model, ids, target, rules)
     torch.testing.assert_close(model(ids[None]).logits[0].detach(), logits, rtol=0, atol=near)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=near * theirs.abs().max().item())
 
@@ -201,3 +218,62 @@ def test_attnlrp_of_a_padded_batch_equals_each_sample_written_out() -> None:
     for i, length in enumerate(lengths):
         assert_equal(model, inputs["input_ids"][i, :length], targets[i], ours[i, :length], 1e-8)
         assert (ours[i, length:] == 0).all()
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.25, 30.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gamma_at_residual_sums_equals_a_llama_written_out(shape: str, strength: float) -> None:
+    model, inputs = llama(**SHAPES[shape]), tiny.tokens(1, 6, 5)
+    rules = rule_set("attnlrp", residual_gamma=strength)
+    ours = conserva.relevance(model, inputs, 1, rules=rules)
+    assert sum(met.times for met in ours.coverage if met.kind == "residual") == 2 * model.config.num_hidden_layers
+    assert_equal(model, inputs["input_ids"][0], 1, ours.scores()[0], 1e-9, rules)
+    if strength == 1:
+        assert torch.equal(conserva.relevance(model, inputs, 1, rules="attnlrp+res").scores(), ours.scores())
+
+
+def dual_path(model: nn.Module, ids: Tensor, target: int) -> Tensor:
+    """Dual Path Attribution: the gradient of a model in which each factor of a product has half of it.
+
+    Probabilities and values get half each, queries and keys half of that of the scores, gate and up half each; the silu
+    is its argument times a constant sigmoid, and the scale of a norm is a constant.
+    """
+    config, w = model.config, {name: value.detach() for name, value in model.state_dict().items()}
+    width = config.hidden_size // config.num_attention_heads
+    group = config.num_attention_heads // config.num_key_value_heads
+    turns = rotation(len(ids), width, config.rope_parameters["rope_theta"])
+    hidden = torch.ones(len(ids), len(ids)).triu(1).bool()
+
+    def half(a: Tensor, b: Tensor, product) -> Tensor:
+        return (product(a, b.detach()) + product(a.detach(), b)) / 2
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + config.rms_norm_eps).detach() * w[name + ".weight"]
+
+    start = w["model.embed_tokens.weight"][ids].requires_grad_()
+    x = start
+    for number in range(config.num_hidden_layers):
+        at = f"model.layers.{number}."
+        normed = norm(at + "input_layernorm", x)
+        q, k, v = (normed @ w[f"{at}self_attn.{name}_proj.weight"].T for name in "qkv")
+        heads = []
+        for h in range(config.num_attention_heads):
+            own, shared = slice(h * width, (h + 1) * width), slice(h // group * width, (h // group + 1) * width)
+            turned = [torch.einsum("tij,tj->ti", turns, t) for t in (q[:, own], k[:, shared])]
+            scores = half(*turned, lambda a, b: a @ b.T) / math.sqrt(width)
+            p = torch.softmax(scores.masked_fill(hidden, -math.inf), -1)
+            heads.append(half(p, v[:, shared], torch.matmul))
+        x = x + torch.cat(heads, -1) @ w[at + "self_attn.o_proj.weight"].T
+        normed = norm(at + "post_attention_layernorm", x)
+        gate, up = (normed @ w[f"{at}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+        x = x + half(gate * torch.sigmoid(gate).detach(), up, torch.mul) @ w[at + "mlp.down_proj.weight"].T
+    logit = norm("model.norm", x)[-1] @ w["score.weight"][target]
+    return (start * torch.autograd.grad(logit, start)[0]).sum(-1).detach()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attnlrp_without_epsilon_is_dual_path_attribution(shape: str) -> None:
+    model, inputs = llama(**SHAPES[shape]), tiny.tokens(1, 6, 3)
+    ours = conserva.relevance(model, inputs, 1, rules=rule_set("attnlrp", linear="zero")).scores()[0]
+    theirs = dual_path(model, inputs["input_ids"][0], 1)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9 * theirs.abs().max().item())

@@ -50,13 +50,18 @@ class Option:
     default: Any
     kind: type[int] | type[float] | tuple[str, ...]
     """The type of its values, or all values that can be chosen."""
+    or_number: bool = False
+    """Whether a whole number can be given in place of the values that can be chosen."""
 
     def parsed(self, text: str, given: str, name: str) -> Any:
         """Return the value in a text; `given` is the method as the user gave it, `name` that of the option."""
         if isinstance(self.kind, tuple):
             if text in self.kind:
                 return text
-            raise Error(f"method={given!r}: {name}={text} is not one of {', '.join(self.kind)}.")
+            if self.or_number and text.isdecimal():
+                return int(text)
+            number = " or a whole number" if self.or_number else ""
+            raise Error(f"method={given!r}: {name}={text} is not one of {', '.join(self.kind)}{number}.")
         if text == "None" and self.default is None:
             return None
         try:
@@ -86,13 +91,28 @@ _RULES = {
     "bilinear": Option("refuse", ("refuse", "half", "gradient")),
 }
 
+
+def _rule_options(rules: RuleSet) -> dict[str, Option]:
+    strength = 0.0 if rules.residual.differentiates else rules.residual_gamma
+    return {**_RULES, "residual": Option(strength, float)}
+
+
 _ALL: Mapping[str, _Entry] = {
     "random": _Entry("a random order of the features, as a baseline", "random_order:random", {"seed": Option(0, int)}),
-    **{name: _Entry(rules.summary, None, _RULES) for name, rules in RULE_SETS.items()},
+    **{name: _Entry(rules.summary, None, _rule_options(rules)) for name, rules in RULE_SETS.items()},
     "ig": _Entry(
         "Integrated Gradients (Sundararajan et al. 2017), with its completeness gap",
         "integrated:ig",
         {"steps": Option(50, int), "baseline": Option(None, int)},
+    ),
+    "path": _Entry(
+        "a rule set averaged along the path from a baseline to the input",
+        "integrated:path",
+        {
+            "rules": Option("exact", tuple(RULE_SETS)),
+            "steps": Option(3, int),
+            "baseline": Option("mean", ("mean", "zero", "mask", "pad"), or_number=True),
+        },
     ),
     "a-last": _Entry("attention of the last layer, averaged over heads", "attention:a_last", _ROWS),
     "rollout": _Entry("attention rollout through all layers (Abnar & Zuidema 2020)", "attention:rollout", _ROWS),
@@ -160,7 +180,13 @@ def parsed(given: str) -> tuple[str, dict[str, Any]]:
     return name, values
 
 
-def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = "auto") -> Method:
+def find(
+    given: MethodLike,
+    *,
+    trusted: Collection[str] = (),
+    checkpoint: str = "auto",
+    tokens: Mapping[str, int] | None = None,
+) -> Method:
     """Look up a method and bind its options.
 
     Parameters
@@ -170,6 +196,8 @@ def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = 
         `conserva.rules(...)`.
     trusted, checkpoint
         As in `conserva.relevance`. Only methods that are rule sets use them.
+    tokens
+        The ids of special tokens, "mask" and "pad", by which a baseline may be named.
     """
     from ..engine.context import Propagation, as_rule_set
     from .gradient import by_rule_set
@@ -186,7 +214,8 @@ def find(given: MethodLike, *, trusted: Collection[str] = (), checkpoint: str = 
         apply = by_rule_set(rules, trusted, checkpoint, values["at"])
         return Method(name + changed, entry.summary, apply, values, rules)
     module, _, function = entry.function.partition(":")
-    apply = partial(getattr(import_module(f".{module}", __package__), function), **values)
+    bound = {key: (tokens or {}).get(value, value) if key == "baseline" else value for key, value in values.items()}
+    apply = partial(getattr(import_module(f".{module}", __package__), function), **bound)
     return Method(name + changed, entry.summary, apply, values)
 
 
@@ -196,8 +225,10 @@ def rules_of(method: Method) -> RuleSet | None:
 
 
 def _rules(name: str, values: Mapping[str, Any]) -> RuleSet:
-    """Return a rule set with options: LRP-gamma for linear layers unless gamma is 0, and the rule for `bilinear`."""
+    """Return a rule set with options: LRP-gamma for linear layers and residual sums, where its strength is not 0."""
     changes: dict[str, str | float] = {"gamma": values["gamma"]} if values["gamma"] else {}
+    if values["residual"] != options(name)["residual"]:
+        changes |= {"residual_gamma": values["residual"]} if values["residual"] else {"residual": "gradient"}
     if values["bilinear"] != "refuse":
         changes["bilinear"] = values["bilinear"]
     return rule_set(name, **changes)

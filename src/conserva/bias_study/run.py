@@ -105,7 +105,7 @@ def bias(
     assert isinstance(task, Text)
     tokens = budget(batch_tokens, task.model)
     target, first, second = _contrast(task, target)
-    chosen = find(method)
+    chosen = find(method, tokens=task.special_ids)
     finder, about = _finder(groups, ordinary, ambiguous)
     corpus = _corpus(task, data, first, second)
     installed = versions("tokenizers")

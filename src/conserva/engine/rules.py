@@ -98,15 +98,23 @@ _ALL: Mapping[str, tuple[Rule, ...]] = {
         Rule("epsilon", "LRP-epsilon: outputs near 0 propagate less relevance"),
         Rule("gamma", "LRP-gamma: positive weights count 1 + gamma times, the output is unchanged"),
     ),
+    "residual": (
+        Rule("gradient", "branch and trunk both get the whole gradient", differentiates=True, conserves=True),
+        Rule("gamma", "LRP-gamma: where branch and trunk cancel, both get less", conserves=True),
+    ),
 }
 
 RULES: Mapping[str, Mapping[str, Rule]] = {kind: {rule.name: rule for rule in rules} for kind, rules in _ALL.items()}
 """The rules by kind of operation and name. `conserva.engine.operations` implements them."""
 
 
+STRENGTHS: Mapping[str, str] = {"epsilon": "linear", "gamma": "linear", "residual_gamma": "residual"}
+"""The parameters of rules -> the kind of operation whose rule has them."""
+
+
 @dataclass(frozen=True)
 class RuleSet:
-    """One rule for each kind of operation, and the parameters of the rules for linear layers.
+    """One rule for each kind of operation, and the parameters of the rules for linear layers and residual sums.
 
     Examples
     --------
@@ -123,11 +131,13 @@ class RuleSet:
     product: Rule
     bilinear: Rule
     linear: Rule
+    residual: Rule
     epsilon: float = 1e-6
     gamma: float = 0.01
+    residual_gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        for strength in ("epsilon", "gamma"):
+        for strength in STRENGTHS:
             value = getattr(self, strength)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise Error(f"{strength}={value!r} must be a positive number; for LRP-0, leave it out.")
@@ -144,9 +154,9 @@ class RuleSet:
         return all(getattr(self, kind).conserves for kind in RULES)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the name of the set, the names of the rules by kind, epsilon and gamma."""
+        """Return the name of the set, the names of the rules by kind, and their parameters."""
         names = {kind: getattr(self, kind).name for kind in RULES}
-        return {"name": self.name, **names, "epsilon": self.epsilon, "gamma": self.gamma}
+        return {"name": self.name, **names, **{name: getattr(self, name) for name in STRENGTHS}}
 
 
 def _named(name: str, summary: str, **chosen: str) -> RuleSet:
@@ -181,6 +191,25 @@ RULE_SETS: Mapping[str, RuleSet] = {
             product="half",
             linear="epsilon",
         ),
+        _named(
+            "exact+res",
+            "exact, with LRP-gamma at residual sums: parts that cancel get less. The ledger closes",
+            attention="freeze",
+            norm="freeze",
+            activation="ratio",
+            product="half",
+            residual="gamma",
+        ),
+        _named(
+            "attnlrp+res",
+            "AttnLRP with LRP-gamma at residual sums (ResLRP, Berend et al. 2026)",
+            attention="uniform",
+            norm="freeze",
+            activation="ratio",
+            product="half",
+            linear="epsilon",
+            residual="gamma",
+        ),
     )
 }
 """The named rule sets. A published name has the published rules only: `ah+ln` is that of Ali et al. (2022)."""
@@ -198,8 +227,8 @@ def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
     base
         A rule set or its name.
     changes
-        The name of another rule for a kind of operation, epsilon, or gamma. Epsilon alone also selects the rule
-        linear="epsilon", and likewise gamma.
+        The name of another rule for a kind of operation, epsilon, gamma, or residual_gamma. Epsilon alone also selects
+        the rule linear="epsilon", and likewise gamma; residual_gamma selects residual="gamma".
     """
     if isinstance(base, str):
         if base not in RULE_SETS:
@@ -210,7 +239,7 @@ def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
         raise Error(f"rules={base!r} is neither the name of a rule set nor a RuleSet.")
     if not changes:
         return base
-    known = {*RULES, "epsilon", "gamma"}
+    known = {*RULES, *STRENGTHS}
     if unknown := sorted(set(changes) - known):
         raise Error(
             f"unknown option {unknown[0]}={changes[unknown[0]]!r} of a rule set; its options: "
@@ -219,6 +248,8 @@ def rule_set(base: str | RuleSet = DEFAULT, **changes: str | float) -> RuleSet:
     strengths = {"epsilon", "gamma"} & set(changes)
     if "linear" not in changes and len(strengths) == 1:
         changes["linear"] = strengths.pop()  # epsilon=... or gamma=... selects the rule of that name
+    if "residual_gamma" in changes:
+        changes.setdefault("residual", "gamma")
     spelled = ", ".join(f"{key}={value}" for key, value in sorted(changes.items()))
     chosen = {key: _rule(key, value) if key in RULES else value for key, value in changes.items()}
     return dataclasses.replace(base, name=f"{base.name} ({spelled})", **chosen)  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def evaluate(
     mask = task.mask(mask, chosen_protocol.masks)
     if mask == "drop" and chosen_protocol.special:
         raise Error("mask='drop' with protocol='paper' would hide every token: choose another mask or protocol.")
-    chosen = _chosen(methods, random_seeds)
+    chosen = _chosen(task, methods, random_seeds)
     classes = _classes(task)
     stream = Stream(task, tokens)
     if out is not None:
@@ -181,7 +181,7 @@ def _shown(protocol: Protocol) -> dict[str, Any]:
     return {key: value for key, value in asdict(protocol).items() if key != "masks"}
 
 
-def _chosen(names: Sequence[MethodLike] | None, random_seeds: int) -> list[Method]:
+def _chosen(task: Task, names: Sequence[MethodLike] | None, random_seeds: int) -> list[Method]:
     """Return the methods without duplicates, with `random` repeated for each seed."""
     if random_seeds < 1:
         raise Error(f"random_seeds={random_seeds} is not positive: give 1 or more.")
@@ -193,7 +193,8 @@ def _chosen(names: Sequence[MethodLike] | None, random_seeds: int) -> list[Metho
         for name in wanted
         for each in ([f"random:seed={seed}" for seed in range(random_seeds)] if name == "random" else [name])
     ]
-    by_name = {method.name: method for method in map(find, expanded)}
+    found = [find(each, tokens=task.special_ids) for each in expanded]
+    by_name = {method.name: method for method in found}
     return list(by_name.values())
 
 

@@ -124,7 +124,7 @@ def explain(
     (2, 'positive')
     """
     require_task(task)
-    chosen = find(method, trusted=trusted, checkpoint=checkpoint)
+    chosen = find(method, trusted=trusted, checkpoint=checkpoint, tokens=task.special_ids)
     with recorder_of(task.model) as recorder:
         result = explain_with(
             recorder,

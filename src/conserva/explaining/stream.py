@@ -52,7 +52,7 @@ def explain_stream(
     task, method, truncate, windows, batch_tokens, fingerprint
         As in `explain`.
     """
-    chosen = find(method)
+    chosen = find(method, tokens=task.special_ids)
     with recorder_of(task.model) as recorder:
 
         def explain_all(chunk: list[Any]) -> list[Explanation]:

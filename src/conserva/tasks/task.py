@@ -184,6 +184,13 @@ class Task(ABC):
         where = f", device={min(devices)!r}" if len(devices) == 1 else ""
         return f"{type(self).__name__}({self.name!r}, model={type(self.network).__name__}{where})"
 
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """The ids of the tokens that a method may take as a baseline, by name: "mask" and "pad"."""
+        tokenizer = getattr(self, "tokenizer", None)
+        ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("mask", "pad")}
+        return {name: number for name, number in ids.items() if number is not None}
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the weights, independent of where they were loaded from."""

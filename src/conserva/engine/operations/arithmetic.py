@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import gated, patterns
+from . import gated, patterns, residual
 from .elementwise import (
     IDENTITY,
     Trail,
@@ -60,7 +60,9 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
         a, b, follows = input, other, context.rules.activation.follows
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
         if live(a) == live(b):
-            if not follows or not live(a) or not share_source(a, b):
+            if not live(a) or not follows or not share_source(a, b):
+                if live(a) and sign_a == sign_b == alpha and not context.rules.residual.differentiates:
+                    return residual.add(context, function, a, b)
                 return function(a, b, **how)
             return _step(context, function, a, b, how)
         function, a, b = _as_numbers(context, function, a, b, plain)
@@ -102,7 +104,9 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
 
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
-        if (context.constants is not None and live(a) != live(b)) or is_nonlinear(a) or is_nonlinear(b):
+        is_recorded = context.constants is not None and live(a) != live(b)
+        is_residual = not context.rules.residual.differentiates and live(a) and live(b)
+        if is_recorded or is_residual or is_nonlinear(a) or is_nonlinear(b):
             return computed_on_copy(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)
 

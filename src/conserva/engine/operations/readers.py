@@ -51,4 +51,4 @@ def is_idle(reader: Reader, rules: RuleSet) -> bool:
     """Return whether a reader has no effect without a ledger, so that its calls, most of a model's, can skip it."""
     if reader in _FOR_NAMES:  # other rules need the parameter that a matrix was computed from, or follow functions
         return rules.linear.differentiates and rules.activation.differentiates
-    return reader in _FOR_FUNCTIONS and rules.activation.differentiates
+    return reader in _FOR_FUNCTIONS and rules.activation.differentiates and rules.residual.differentiates
