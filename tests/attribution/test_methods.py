@@ -17,8 +17,8 @@ from tiny import Classifier, bert, llama, tokens
 
 NAMES = list(conserva.methods())
 WITHOUT_A_GRADIENT = ("random",)
-BY_RULE_SET = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp")
-SIGNED = (*BY_RULE_SET, "ig")
+BY_RULE_SET = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "exact+res", "attnlrp+res")
+SIGNED = (*BY_RULE_SET, "ig", "path")
 
 
 def padded(**how: int) -> dict[str, Tensor]:
@@ -31,8 +31,8 @@ def padded(**how: int) -> dict[str, Tensor]:
 
 def test_the_registry_has_what_the_papers_have() -> None:
     assert NAMES == [
-        "random", "gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "ig", "a-last", "rollout", "a-flow", "gae", "chefer",
-        "partial-lrp", "attn-gradcam",
+        "random", "gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "exact+res", "attnlrp+res", "ig", "path", "a-last",
+        "rollout", "a-flow", "gae", "chefer", "partial-lrp", "attn-gradcam",
     ]  # fmt: skip
 
 
@@ -216,7 +216,9 @@ def test_at_the_embeddings_is_for_models_of_one_sequence() -> None:
 
 def test_options_are_named_in_the_method() -> None:
     assert options("random") == {"seed": 0}
-    assert all(options(name) == {"at": "inputs", "gamma": 0.0, "bilinear": "refuse"} for name in BY_RULE_SET)
+    for name in BY_RULE_SET:
+        strength = 1.0 if name.endswith("+res") else 0.0
+        assert options(name) == {"at": "inputs", "gamma": 0.0, "bilinear": "refuse", "residual": strength}
     assert find("gi:gamma=0:at=inputs").name == "gi"
     assert find("ah+ln:gamma=1e-2:at=embeddings").name == "ah+ln:at=embeddings:gamma=0.01"
     assert find("ig:steps=50").name == "ig"

@@ -21,7 +21,7 @@ from conserva.engine.sources import Sources
 from tiny import Classifier, HandWritten, Translator, bert, llama, shake, tokens
 from zoo_types import MODEL_TYPES, WORKING, Narrowing, mixture, rules_for, shared
 
-SETS = ("exact", "ah+ln", "attnlrp", "ah", "ln", "gi")
+SETS = ("exact", "ah+ln", "attnlrp", "ah", "ln", "gi", "exact+res", "attnlrp+res")
 MODELS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "bert": (bert, tokens()),
     "llama": (llama, tokens()),

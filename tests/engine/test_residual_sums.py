@@ -156,6 +156,16 @@ def test_a_strong_gamma_leaves_nothing_to_the_part_that_disagrees(build: Callabl
     assert not torch.allclose(found.scores(), weak)
 
 
+def test_the_trunk_may_be_a_leaf() -> None:
+    model, x = made(lambda layer, x: x)
+    x.requires_grad_()
+    with conserva.rules("exact+res") as context:
+        y = x + model.mlp(x)
+    assert context.coverage.count("residual") == 1
+    grad = torch.autograd.grad(y.sum(), x)[0]
+    assert torch.isfinite(grad).all()
+
+
 def test_padding_gets_0_and_a_batch_equals_its_samples() -> None:
     model, inputs = bert().double(), tokens(3, 6)
     for row, length in enumerate((6, 4, 5)):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 from .. import autograd_graph as graph
 from ..autograd_graph import live_edges, name_of
@@ -84,15 +85,14 @@ def _joins(trunk: Tensor, branch: Tensor) -> bool:
     The trunk may have been copied, cast, viewed, scaled or shifted by constants on its way to the sum. The parts of a rotary embedding are
     computed from the same tensor too, but elementwise.
     """
-    ends, node = [], trunk.grad_fn
-    while node is not None:
-        ends.append(node)
-        edges = live_edges(node)
-        if len(edges) != 1 or not (_is_copied(node) or name_of(node) in graph.SUMS):
+    ends = [get_gradient_edge(trunk).node]
+    while _is_copied(ends[-1]) or name_of(ends[-1]) in graph.SUMS:
+        edges = live_edges(ends[-1])
+        if len(edges) != 1:
             break
-        node = edges[0][0]
-    first = min((_number(end) for end in ends), default=0)
-    waiting: list[tuple[Any, bool]] = [(branch.grad_fn, False)]
+        ends.append(edges[0][0])
+    first = min(map(_number, ends))
+    waiting: list[tuple[Any, bool]] = [(get_gradient_edge(branch).node, False)]
     seen: set[tuple[Any, bool]] = set()
     while waiting:
         node, is_mixed = waiting.pop()
@@ -109,8 +109,8 @@ def _joins(trunk: Tensor, branch: Tensor) -> bool:
 
 
 def _number(node: Any) -> int:
-    """Return the position of a node in the order of creation; leaves are last."""
-    return int(node._sequence_nr())
+    """Return the position of a node in the order of creation; leaves are first."""
+    return 0 if name_of(node) == "AccumulateGrad" else int(node._sequence_nr())
 
 
 def _is_copied(node: Any) -> bool:
