@@ -19,6 +19,7 @@ from ..engine.operations.tensors import in_float32, live, overwrite
 from ..engine.rules import Rule, RuleSet
 from ..engine.sample_rows import Batched
 from . import heads
+from .residuals import ResidualRecord, recorded
 
 if TYPE_CHECKING:
     from ..engine.sources import Sources
@@ -95,6 +96,8 @@ class Auditor(Batched):
     def __init__(self, rules: RuleSet, constants: Constants, sources: Sources) -> None:
         super().__init__(rules, constants, sources)
         self.records: list[Record] = []
+        self.residuals: list[ResidualRecord] = []
+        self.finds_residual_sums = True
         self._met: list[tuple[str, str]] = []
         self._holders: dict[int, list[list[Tensor]]] = {}
         self._handles: list[RemovableHandle] = []
@@ -104,6 +107,10 @@ class Auditor(Batched):
         rule = super().rule_for(kind, function, path)
         self._met.append((kind, rule.name))
         return rule
+
+    def met_residual_sum(self, a: Tensor, b: Tensor, out: Tensor) -> None:
+        """Measure a residual sum."""
+        self.residuals.append(recorded(calling_module(), a, b, out, self.rules))
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

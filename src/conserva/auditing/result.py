@@ -84,6 +84,24 @@ class Norm:
         yield from uneven(self, "before", "after")
 
 
+@dataclass(frozen=True)
+class ResidualSum:
+    """A sum z = a + b of a branch and its trunk, over all elements and samples."""
+
+    module: str
+    number: Count
+    """Its position among the residual sums of the module, from 0."""
+    cancellation: float
+    """(|a| + |b|) / |z|: 1 if the parts have the same signs, more if they cancel."""
+    amplification: float
+    """(|R_a| + |R_b|) / |R_z|: how far the absolute relevance of the parts exceeds that of the sum."""
+
+    @property
+    def layer(self) -> str:
+        """The layer of the module, as in `Component.layer`."""
+        return layer_of(self.module)
+
+
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
     """Conservation and coverage of a model under one rule set.
@@ -116,6 +134,8 @@ class Audit(Result):
     ledgers: tuple[Ledger[float], ...]
     """How it splits."""
     coverage: tuple[CoverageEntry, ...]
+    residuals: tuple[ResidualSum, ...] = ()
+    """In the order of the forward pass."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -142,6 +162,14 @@ class Audit(Result):
         for component in self.components:
             leaks[component.kind] = leaks.get(component.kind, 0.0) + component.leak
         return leaks
+
+    def cancelling(self) -> dict[str, tuple[float, float]]:
+        """Return the largest cancellation and the largest amplification of the residual sums of each layer."""
+        largest: dict[str, tuple[float, float]] = {}
+        for one in self.residuals:
+            cancellation, amplification = largest.get(one.layer, (0.0, 0.0))
+            largest[one.layer] = (max(cancellation, one.cancellation), max(amplification, one.amplification))
+        return largest
 
     def gap_share(self) -> float:
         """Return the largest `Ledger.gap_share` of a sample."""

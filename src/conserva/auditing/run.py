@@ -28,6 +28,7 @@ from ..tasks.task import Task
 from ..tasks.user_inputs import inputs_of
 from .auditor import Auditor
 from .norms import NormRecord, watching
+from .residuals import residuals_of
 from .result import Audit
 from .summary import Measured, heads_of, norms_of, summarise
 
@@ -98,6 +99,7 @@ def audit(
         ledger=Ledger(*(float(getattr(ledger, name).mean()) for name in ENTRIES)),
         components=summarise(modules, parts),
         heads=heads_of(modules, parts),
+        residuals=residuals_of(modules, [part.residuals for part in parts]),
         norms=norms_of(modules, parts, rule_set),
         outputs=tuple(output.tolist()),
         ledgers=tuple(ledger.per_sample(output)),
@@ -163,7 +165,7 @@ def _measured(
             f"The relevance has nan or inf under rules={rules.name!r}: run conserva.relevance on these inputs to see "
             "in which module it arises."
         )
-    return Measured(output, ledger, auditor.records, by_record, rest, norms, coverage, scale)
+    return Measured(output, ledger, auditor.records, by_record, rest, norms, coverage, scale, auditor.residuals)
 
 
 def _constants(entries: Sequence[Any], like: Tensor) -> Tensor:

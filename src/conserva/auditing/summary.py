@@ -13,6 +13,7 @@ from ..engine.ledger import Ledger
 from ..engine.rules import RuleSet
 from .auditor import Record
 from .norms import NormRecord, by_sample
+from .residuals import ResidualRecord
 from .result import Component, Head, Norm
 
 
@@ -30,6 +31,7 @@ class Measured:
     norms: Sequence[NormRecord]
     coverage: Sequence[CoverageEntry]
     scale: float
+    residuals: Sequence[ResidualRecord]
 
 
 @dataclass

@@ -50,6 +50,7 @@ class Propagation(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.rules = rules
+        self.finds_residual_sums = not rules.residual.differentiates
         self.table = table
         self.constants = constants
         self.sources = sources
@@ -243,6 +244,9 @@ class Propagation(TorchFunctionMode):
         self.coverage.record(kind, function.__name__, rule.name, path)
         return rule
 
+    def met_residual_sum(self, a: Tensor, b: Tensor, out: Tensor) -> None:
+        """Note a residual sum, for contexts that measure them."""
+
     def record_constant(
         self,
         out: Tensor,
@@ -378,8 +382,9 @@ def rules(base: str | RuleSet = DEFAULT, **changes: str | float) -> Propagation:
     base
         The name of a rule set, or a `RuleSet`.
     changes
-        Rules to use instead, by kind of operation: `attention`, `norm`, `activation`, `product`, `bilinear`, `linear`;
-        and the strengths `epsilon` and `gamma` of the rules for linear layers. docs/methods.md defines them.
+        Rules to use instead, by kind of operation: `attention`, `norm`, `activation`, `product`, `bilinear`, `linear`,
+        `residual`; and the strengths `epsilon` and `gamma` of the rules for linear layers, and `residual_gamma` of that
+        for residual sums. docs/methods.md defines them.
 
     Returns
     -------

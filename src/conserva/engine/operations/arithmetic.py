@@ -61,7 +61,7 @@ def _sum(sign_a: int, sign_b: int) -> Reader:
         how: dict[str, Any] = {} if alpha == 1 else {"alpha": alpha}
         if live(a) == live(b):
             if not live(a) or not follows or not share_source(a, b):
-                if live(a) and sign_a == sign_b == alpha and not context.rules.residual.differentiates:
+                if live(a) and sign_a == sign_b == alpha and context.finds_residual_sums:
                     return residual.add(context, function, a, b)
                 return function(a, b, **how)
             return _step(context, function, a, b, how)
@@ -105,7 +105,7 @@ def _sum_in_place(out_of_place: Callable[..., Any], read: Reader) -> Reader:
     def read_in_place(context: Propagation, function: Callable[..., Any], a: Any, other: Any, **kwargs: Any) -> Any:
         b = other
         is_recorded = context.constants is not None and live(a) != live(b)
-        is_residual = not context.rules.residual.differentiates and live(a) and live(b)
+        is_residual = context.finds_residual_sums and live(a) and live(b)
         if is_recorded or is_residual or is_nonlinear(a) or is_nonlinear(b):
             return computed_on_copy(context, a, lambda copy: read(context, out_of_place, copy, b, **kwargs))
         return function(a, b, **kwargs)

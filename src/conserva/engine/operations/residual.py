@@ -16,6 +16,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from .. import autograd_graph as graph
 from ..autograd_graph import live_edges, name_of
+from ..frozen_factors import with_value
 from .tensors import PlainFunction, in_float32
 
 if TYPE_CHECKING:
@@ -26,16 +27,23 @@ def add(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tensor
     """Add two live tensors, by the rule for residual sums if they are a branch and its trunk."""
     if a.shape != b.shape or a.is_complex() or b.is_complex() or not (_joins(a, b) or _joins(b, a)):
         return function(a, b)  # type: ignore[no-any-return]
-    context.rule_for("residual", function)
-    gamma = context.rules.residual_gamma
+    if context.rules.residual.differentiates:
+        out: Tensor = function(a, b)
+    else:
+        context.rule_for("residual", function)
+        out = _shared(context, function, a, b)
+    context.met_residual_sum(a, b, out)
+    return out
+
+
+def _shared(context: Propagation, function: Callable[..., Any], a: Tensor, b: Tensor) -> Tensor:
+    gamma, frozen = context.rules.residual_gamma, context.frozen_factors
     with torch.no_grad():
         value = function(a, b)
     out: Tensor = ResidualSum.apply(a, b, [value], gamma)
-    if context.frozen_factors is None:
+    if frozen is None:
         return out
-    from ..frozen_factors import with_value
-
-    part_a, part_b = shares(context.frozen_factors.value(lambda: code(a, b, gamma)), gamma)
+    part_a, part_b = shares(frozen.value(lambda: code(a, b, gamma)), gamma)
     return with_value(out, (in_float32(a.detach()) * part_a + in_float32(b.detach()) * part_b).to(value.dtype))
 
 
