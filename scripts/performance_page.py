@@ -326,9 +326,9 @@ def overhead(large: Found, small: Found) -> list[str]:
     return [
         "## On a CPU",
         f"Time in forward passes, with torch {large['torch']} on {large['threads']} threads. The small model has 4 "
-        "layers of width 192: there the cost of Python shows. `AH alone, by intercepting calls` detaches the queries and "
-        "keys of attention in a `TorchFunctionMode` and does nothing else: no other rule, no check, no ledger. Whatever "
-        "intercepts torch calls takes at least that.",
+        "layers of width 192: there the cost of Python shows. `AH alone, by intercepting calls` detaches the queries "
+        "and keys of attention in a `TorchFunctionMode` and does nothing else: no other rule, no check, no ledger. "
+        "Whatever intercepts torch calls takes at least that.",
         table(["what", *titles], cells),
     ]
 

@@ -47,7 +47,7 @@ class _Path(Sources):
         self._start: Tensor | float = 0.0
 
     def looked_up(self, context: Propagation, ids: Ids, table: Tensor, rows: Tensor, shadow: Any) -> Tensor:
-        if self.baseline == MEAN:
+        if isinstance(self.baseline, str):
             self._start = in_float32(table.detach()).mean(0).to(table)
         elif self.baseline is not None:
             if not 0 <= self.baseline < table.shape[0] and table.data_ptr() in self._tables:
@@ -57,7 +57,9 @@ class _Path(Sources):
 
     def _add_leaf(self, name: str, x: Tensor) -> Tensor:
         if x.shape[0] % len(self.shares):
-            raise Error(f"{name} has shape {tuple(x.shape)} inside the model, without a batch dimension for the points of a path.")
+            raise Error(
+                f"{name} has shape {tuple(x.shape)} inside the model: it has no batch dimension for points of a path."
+            )
         shares = self.shares.repeat_interleave(x.shape[0] // len(self.shares)).to(x)
         difference = x.detach() - self._start
         leaf = super()._add_leaf(name, self._start + shares.view(-1, *[1] * (x.dim() - 1)) * difference)
@@ -99,7 +101,9 @@ def path(
     if steps < 1:
         raise Error(f"steps={steps} is too small: {method} needs at least one step.")
     if isinstance(baseline, str) and baseline not in (MEAN, ZERO):
-        raise Error(f"baseline={baseline!r} needs a tokenizer that has this token: give a token id, or another baseline.")
+        raise Error(
+            f"baseline={baseline!r} needs a tokenizer that has this token: give a token id, or another baseline."
+        )
     start: Baseline = None if baseline == ZERO else baseline  # type: ignore[assignment]
     modules = Modules.of(model)
     module_tree.refuse_opaque_modules(modules)

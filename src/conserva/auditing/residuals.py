@@ -15,12 +15,12 @@ from .result import ResidualSum
 
 @dataclass
 class ResidualRecord:
-    """One residual sum z = a + b, with sums of absolute values over all elements and samples."""
+    """One residual sum z = a + b, with sums of absolute values over all elements that relevance reaches."""
 
     module: nn.Module | None
-    parts: float
+    parts: float = 0.0
     """|a| + |b|."""
-    whole: float
+    whole: float = 0.0
     """|z|."""
     leaving: float = 0.0
     """|R_a| + |R_b|."""
@@ -29,25 +29,28 @@ class ResidualRecord:
 
 
 def recorded(module: nn.Module | None, a: Tensor, b: Tensor, out: Tensor, rules: RuleSet) -> ResidualRecord:
-    """Return the record of a sum. Its relevance is added when the gradient arrives at `out`."""
-    parts = [in_float32(x.detach()) for x in (a, b)]
-    whole = in_float32(out.detach())
-    sizes = [x.abs() for x in parts]
-    record = ResidualRecord(module, float(sum(x.sum() for x in sizes)), float(whole.abs().sum()))
-    of_parts: Sequence[Tensor | float] = (1.0, 1.0)
+    """Return the record of a sum, which is filled when the gradient arrives at `out`."""
+    record = ResidualRecord(module)
+    size_a, size_b, size = (in_float32(x.detach()).abs() for x in (a, b, out))
+    of_a: Tensor | float = 1.0
+    of_b: Tensor | float = 1.0
     if not rules.residual.differentiates:
-        of_parts = shares(code(a, b, rules.residual_gamma), rules.residual_gamma)
+        of_a, of_b = shares(code(a, b, rules.residual_gamma), rules.residual_gamma)
 
     def arrived(grad: Tensor) -> None:
-        size = in_float32(grad).abs()
-        record.entering += float((whole.abs() * size).sum())
-        record.leaving += float(sum((x * share * size).sum() for x, share in zip(sizes, of_parts, strict=True)))
+        slope, is_reached = in_float32(grad).abs(), grad != 0
+        record.parts += float(((size_a + size_b) * is_reached).sum())
+        record.whole += float((size * is_reached).sum())
+        record.leaving += float(((size_a * of_a + size_b * of_b) * slope).sum())
+        record.entering += float((size * slope).sum())
 
     out.register_hook(arrived)  # type: ignore[no-untyped-call]
     return record
 
 
-def residuals_of(modules: Mapping[str, nn.Module], parts: Sequence[Sequence[ResidualRecord]]) -> tuple[ResidualSum, ...]:
+def residuals_of(
+    modules: Mapping[str, nn.Module], parts: Sequence[Sequence[ResidualRecord]]
+) -> tuple[ResidualSum, ...]:
     """Return the residual sums that relevance passes through, over all samples, in the order of the forward pass."""
     names = {module: name for name, module in modules.items()}
     totals: dict[tuple[nn.Module | None, int], list[float]] = {}

@@ -86,7 +86,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class ResidualSum:
-    """A sum z = a + b of a branch and its trunk, over all elements and samples."""
+    """A sum z = a + b of a branch and its trunk, over all elements that relevance reaches."""
 
     module: str
     number: Count

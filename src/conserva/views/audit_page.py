@@ -11,6 +11,7 @@ from .audit_wording import (
     GUIDE,
     MEANINGS,
     NUMBERS,
+    RESIDUAL,
     TWICE,
     agrees,
     amounts,
@@ -69,6 +70,7 @@ def page(audits: Sequence[Audit]) -> str:
         heads=[(audit.rules, _heads(audit)) for audit in audits],
         norm=_norm_figure(audits),
         norms=[(audit.rules, _norms(audit)) for audit in audits],
+        residuals=[(audit.rules, _residuals(audit)) for audit in audits],
         coverage=[(audit.rules, _coverage(audit)) for audit in audits],
         provenance=[
             (audit.rules, {key: value_text(value) for key, value in audit.provenance.items()}) for audit in audits
@@ -136,6 +138,13 @@ def _norms(audit: Audit) -> Table | None:
         for norm in norms(audit)[:MOST]
     ]
     return _table(norm_note(audit) + _rest(len(audit.norms)), ["module", "entering", "leaving", "predicted"], rows)
+
+
+def _residuals(audit: Audit) -> Table | None:
+    if not audit.residuals:
+        return None
+    rows = [[layer, *(f"{value:.2f}" for value in values)] for layer, values in reversed(audit.cancelling().items())]
+    return _table(f"{RESIDUAL}.", ["layer", "cancellation", "amplification"], rows)
 
 
 def _norm_figure(audits: Sequence[Audit]) -> ReportFigure | None:

@@ -19,6 +19,7 @@ from .audit_wording import (
     LEAKS,
     NORM,
     NUMBERS,
+    RESIDUAL,
     above_rounding,
     amounts,
     coverage,
@@ -82,6 +83,7 @@ def show(audit: Audit, console: Console | None = None, *, full: bool = False) ->
     _layers(audit, console)
     _heads(audit, console)
     _norms(audit, console)
+    _residuals(audit, console)
     _coverage(audit, console)
 
 
@@ -182,6 +184,18 @@ def _norms(audit: Audit, console: Console) -> None:
         for name in ("entering", "leaving", "predicted")
     ]
     _grid(console, Column("module", tuple(module_label(norm.module) for norm in shown)), columns)
+
+
+def _residuals(audit: Audit, console: Console) -> None:
+    if not audit.residuals:
+        return
+    by_layer = dict(reversed(audit.cancelling().items()))
+    _title(console, "Residual sums", f"{RESIDUAL}.")
+    columns = [
+        Column(name, tuple(f"{values[i]:.2f}" for values in by_layer.values()))
+        for i, name in enumerate(("cancellation", "amplification"))
+    ]
+    _grid(console, Column("layer", tuple(by_layer)), columns)
 
 
 def _coverage(audit: Audit, console: Console) -> None:

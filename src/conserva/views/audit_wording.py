@@ -16,6 +16,11 @@ NUMBERS = ("entering", "leaving", "constants", "leak", "size")
 LEAKS = "█ lost, ░ counted twice; size: |leak|, mean over samples, added up over operations"
 BROKEN = "entering = leaving + constants + leak; ranked by size: |leak|, mean over samples"
 HEAD = "broke: how much more leaves than enters; covariance: the same, predicted by Proposition 1"
+RESIDUAL = (
+    "A branch is added to its trunk: z = a + b. cancellation: (|a| + |b|) / |z|; amplification: (|Ra| + |Rb|) / |Rz|, "
+    "how far the absolute relevance of both parts exceeds that of their sum. Both are 1 if nothing cancels. The "
+    "largest of each layer, from the output down"
+)
 NORM = "entering: relevance of its output; leaving: of its input; predicted: by Proposition 2; under freeze: all"
 
 TWICE = "of the sign opposite to the output's: counted twice"

@@ -90,8 +90,8 @@ def shares(coded: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
 def _joins(trunk: Tensor, branch: Tensor) -> bool:
     """Return whether a branch was computed from a trunk by more than elementwise calls.
 
-    The trunk may have been copied, cast, viewed, scaled or shifted by constants on its way to the sum. The parts of a rotary embedding are
-    computed from the same tensor too, but elementwise.
+    The trunk may have been copied, cast, viewed, scaled or shifted by constants on its way to the sum. The parts of a
+    rotary embedding are computed from the same tensor too, but elementwise.
     """
     ends = [get_gradient_edge(trunk).node]
     while _is_copied(ends[-1]) or name_of(ends[-1]) in graph.SUMS:
