@@ -17,7 +17,7 @@ from tiny import Classifier, bert, llama, tokens
 
 NAMES = list(conserva.methods())
 WITHOUT_A_GRADIENT = ("random",)
-BY_RULE_SET = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "exact+res", "attnlrp+res")
+BY_RULE_SET = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "gim", "exact+res", "attnlrp+res")
 SIGNED = (*BY_RULE_SET, "ig", "path")
 
 
@@ -31,8 +31,8 @@ def padded(**how: int) -> dict[str, Tensor]:
 
 def test_the_registry_has_what_the_papers_have() -> None:
     assert NAMES == [
-        "random", "gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "exact+res", "attnlrp+res", "ig", "path", "a-last",
-        "rollout", "a-flow", "gae", "chefer", "partial-lrp", "attn-gradcam",
+        "random", "gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "gim", "exact+res", "attnlrp+res", "ig", "path",
+        "a-last", "rollout", "a-flow", "gae", "chefer", "partial-lrp", "attn-gradcam",
     ]  # fmt: skip
 
 

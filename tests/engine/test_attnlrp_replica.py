@@ -73,9 +73,10 @@ def uniform_rule(a: Tensor, b: Tensor, relevance: Tensor) -> tuple[Tensor, Tenso
     return halves.sum(2), halves.sum(0)
 
 
-def softmax_rule(x: Tensor, s: Tensor, relevance: Tensor) -> Tensor:
-    """R_i = x_i (R_i - s_i sum_j R_j), for one row."""
-    return x * (relevance - s * relevance.sum())
+def softmax_rule(x: Tensor, s: Tensor, relevance: Tensor, temperature: float) -> Tensor:
+    """R_i = x_i t_i (R_i / s_i - sum_j t_j R_j / s_j) for one row, with t = softmax(x / temperature); 1: t is s."""
+    t, grad = torch.softmax(x / temperature, -1), relevance / s
+    return x * t * (grad - (t * grad).sum())
 
 
 def rotation(length: int, width: int, base: float) -> Tensor:
@@ -142,7 +143,9 @@ def run(model: nn.Module, ids: Tensor) -> SimpleNamespace:
     )
 
 
-def attention_rules(one: SimpleNamespace, turns: Tensor, relevance: Tensor, epsilon: float) -> Tensor:
+def attention_rules(
+    one: SimpleNamespace, turns: Tensor, relevance: Tensor, epsilon: float, temperature: float
+) -> Tensor:
     """The relevance of the normed input, from that of the heads' results."""
     r_q, r_k, r_v = (
         torch.zeros(len(relevance), len(one.w[f"self_attn.{name}_proj.weight"])).double() for name in "qkv"
@@ -153,7 +156,7 @@ def attention_rules(one: SimpleNamespace, turns: Tensor, relevance: Tensor, epsi
         for i in range(len(relevance)):  # place i sees the places up to i
             seen = slice(0, i + 1)
             r_p, of_v = uniform_rule(head.p[i : i + 1, seen], head.v[seen], arriving[i : i + 1])
-            r_scores = softmax_rule(head.scores[i, seen], head.p[i, seen], r_p[0])[None]
+            r_scores = softmax_rule(head.scores[i, seen], head.p[i, seen], r_p[0], temperature)[None]
             of_q, of_k = uniform_rule(head.turned_q[i : i + 1], head.turned_k[seen].T, r_scores)
             r_v[seen, head.shared] += of_v
             r_turned_q[i] += of_q[0]
@@ -175,11 +178,13 @@ def attnlrp(model: nn.Module, ids: Tensor, target: int, rules: RuleSet) -> tuple
     for one in reversed(done.layers):  # norms pass relevance on
         r_down, r_skip = sum_rule(one.down, one.between, r, gamma)
         r_gated = epsilon_rule(one.gated, one.w["mlp.down_proj.weight"], r_down, epsilon)
-        of_gate = epsilon_rule(one.normed_between, one.w["mlp.gate_proj.weight"], r_gated / 2, epsilon)  # through silu
+        # x act'(x) / act(x) of the relevance goes through a silu that is differentiated, all of it by the rule `ratio`
+        slope = 1 + one.gate * torch.sigmoid(-one.gate) if rules.activation.differentiates else 1.0
+        of_gate = epsilon_rule(one.normed_between, one.w["mlp.gate_proj.weight"], slope * r_gated / 2, epsilon)
         of_up = epsilon_rule(one.normed_between, one.w["mlp.up_proj.weight"], r_gated / 2, epsilon)
         r_mixed, r_skip = sum_rule(one.mixed, one.x, r_skip + of_gate + of_up, gamma)
         r_context = epsilon_rule(one.context, one.w["self_attn.o_proj.weight"], r_mixed, epsilon)
-        r = r_skip + attention_rules(one, done.turns, r_context, epsilon)
+        r = r_skip + attention_rules(one, done.turns, r_context, epsilon, rules.attention.temperature)
     return done.logits, r.sum(-1)
 
 
@@ -277,3 +282,13 @@ def test_attnlrp_without_epsilon_is_dual_path_attribution(shape: str) -> None:
     ours = conserva.relevance(model, inputs, 1, rules=rule_set("attnlrp", linear="zero")).scores()[0]
     theirs = dual_path(model, inputs["input_ids"][0], 1)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9 * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize("how", ["eager", "sdpa"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gim_equals_a_llama_written_out(shape: str, how: str) -> None:
+    model, inputs = llama(**SHAPES[shape]), tiny.tokens(1, 6, 7)
+    model.set_attn_implementation(how)
+    ours = conserva.relevance(model, inputs, 1, rules="gim").scores()
+    near = 1e-9 if how == "sdpa" else 1e-6  # the model's own softmax is in float32
+    assert_equal(model, inputs["input_ids"][0], 1, ours[0], near, RULE_SETS["gim"])

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 import conserva
 from tiny import Classifier, HandWritten, Translator, bert, llama, shake, tokens
 
-RULE_SETS = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "exact+res", "attnlrp+res")
+RULE_SETS = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "gim", "exact+res", "attnlrp+res")
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 

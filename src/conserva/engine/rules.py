@@ -35,6 +35,8 @@ class Rule:
     """A factor that is the output of an activation is detached; without one, each factor gets half."""
     refuses: bool = False
     """The operation raises an error."""
+    temperature: float = 1.0
+    """The softmax is differentiated as if its inputs were divided by this number, and its output multiplied by it."""
     conserves: bool = False
     """The relevance of the operation's inputs and constants sums to the relevance of its output."""
 
@@ -52,6 +54,12 @@ _ALL: Mapping[str, tuple[Rule, ...]] = {
             "uniform",
             "relevance halves at each product: values 1/2, queries and keys 1/4; the softmax is differentiated",
             shares=True,
+        ),
+        Rule(
+            "tempered",
+            "as uniform, with the softmax differentiated at temperature 2, so that large probabilities saturate less",
+            shares=True,
+            temperature=2.0,
         ),
         Rule(
             "refuse",
@@ -190,6 +198,13 @@ RULE_SETS: Mapping[str, RuleSet] = {
             activation="ratio",
             product="half",
             linear="epsilon",
+        ),
+        _named(
+            "gim",
+            "Gradient Interaction Modifications (Edin et al. 2025): halves, frozen norms, a softmax of temperature 2",
+            attention="tempered",
+            norm="freeze",
+            product="half",
         ),
         _named(
             "exact+res",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...errors import Error
 from ..coverage import CONSTANT
+from ..frozen_factors import with_value
 from .mask_history import as_in_previous_pass
 from .tensors import live
 from .value_only import attend, repeated
@@ -25,8 +26,12 @@ def softmax(context: Propagation, function: Callable[..., Any], input: Any, *arg
     """Read a softmax. The products before and after it are read as matrix products."""
     if not live(input):
         context.coverage.record("attention", function.__name__, CONSTANT)
-    freeze = live(input) and context.rule_for("attention", function).freezes
-    return function(context.frozen(input) if freeze else input, *args, **kwargs)
+        return function(input, *args, **kwargs)
+    rule = context.rule_for("attention", function)
+    out = function(context.frozen(input) if rule.freezes else input, *args, **kwargs)
+    if rule.temperature == 1:
+        return out
+    return with_value(function(input / rule.temperature, *args, **kwargs) * rule.temperature, out.detach())
 
 
 def fused_attention(
@@ -56,6 +61,11 @@ def fused_attention(
             if out is not None:
                 return out
             return _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
+        if rule.temperature != 1:
+            written = written_out(context, function, query, key, value, attn_mask, 0.0, is_causal, **kwargs)
+            with torch.no_grad():
+                result = _plain(function, query, key, value, attn_mask, is_causal, **kwargs)
+            return with_value(written, result)
         context.rule_for("attention", function)
         if rule.shares:
             query, key, value = context.share(query, 1 / 4), context.share(key, 1 / 4), context.share(value, 1 / 2)
