@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import conserva
+import timing
 from conserva.datasets import Labelled
 from conserva.datasets import dataset as dataset_of
 from conserva.evaluation.result import Evaluation
@@ -23,7 +24,6 @@ from conserva.paper.experiments.jobs import run_jobs
 from conserva.paper.experiments.texts import TextPlan
 from conserva.paper.training.run import train
 from conserva.views.markdown import stacked, table
-from timing import default_device
 
 DATASETS = ("tweeteval-emotion", "semaine", "meld-s", "tweeteval-hate", "sst2", "tweeteval-sentiment", "imdb")
 ONE_PASS = ("gi", "ah", "ln", "ah+ln", "exact", "attnlrp", "gim")
@@ -109,10 +109,28 @@ def tables(results: Mapping[str, Evaluation]) -> list[str]:
         ]
         parts += [
             f"## {title}",
-            "Mean and 95 % interval over samples. Bold: not surely behind the best of its column (without leave-one-out).",
+            "Mean and 95 % interval over samples. Bold: not surely behind the best of its column, leave-one-out apart.",
             table(["method", "mean rank", *results], rows),
         ]
     return parts
+
+
+def summary(results: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """Return what the tables show as numbers: mean, low and high of each measure."""
+    return {
+        "versions": {
+            name: next(iter(results.values())).provenance.get(name) for name in ("conserva", "torch", "python")
+        },
+        "weights": {name: result.provenance.get("weights") for name, result in results.items()},
+        "samples": {name: result.samples for name, result in results.items()},
+        **{
+            measure: {
+                name: {method: [one.mean, one.low, one.high] for method, one in _values(result, measure).items()}
+                for name, result in results.items()
+            }
+            for measure in MEASURES
+        },
+    }
 
 
 def _values(result: Evaluation, measure: str) -> dict[str, Any]:
@@ -165,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = Candidates(
         tuple(given.datasets),
         tuple(given.seeds),
-        default_device().type,
+        timing.default_device().type,
         given.quick,
         given.embeddings,
         chosen=tuple(given.methods),
@@ -180,7 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for seed in plan.seeds:
         found = {name: Evaluation.load(plan.result(given.out, name, seed)) for name in plan.datasets}
         text = "\n\n".join([f"# {given.split.capitalize()} splits, seed {seed}", *tables(found)])
-        (given.out / f"{given.split}-{given.protocol}-{seed}.md").write_text(text + "\n", encoding="utf-8")
+        name = f"{given.split}-{given.protocol}-{seed}"
+        (given.out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+        timing.write(given.out / f"{name}.json", summary(found))
         print(text)
 
 
