@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -130,3 +131,13 @@ class Compared(Generic[Method]):
 
 def _mean(one: Any, metric: str) -> float:
     return float(getattr(one, metric).mean)
+
+
+def rows_of_methods(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return row of the table -> its methods: one per row, except that all seeds of `random` share a row."""
+    rows: dict[str, list[str]] = {}
+    seeds = [name for name in names if re.fullmatch(r"random(:seed=\d+)?", name)]
+    for name in names:
+        row = "random" if name in seeds and len(seeds) > 1 else name
+        rows.setdefault(row, []).append(name)
+    return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .additional import Additional
-from .comparison import Pair
+from .comparison import Pair, rows_of_methods
 from .measure import LEAVE_ONE_OUT
 from .protocol import Protocol
 from .result import METRICS, MethodResult
@@ -29,16 +28,6 @@ class Summary(NamedTuple):
     methods: tuple[MethodResult, ...]
     pairs: tuple[Pair, ...]
     without_value: dict[str, int]
-
-
-def rows_of_methods(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return row of the table -> its methods: one per row, except that all seeds of `random` share a row."""
-    rows: dict[str, list[str]] = {}
-    seeds = [name for name in names if re.fullmatch(r"random(:seed=\d+)?", name)]
-    for name in names:
-        row = "random" if name in seeds and len(seeds) > 1 else name
-        rows.setdefault(row, []).append(name)
-    return rows
 
 
 def summarise(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._util.text import printable
-from ..evaluation.comparison import Interval
+from ..evaluation.comparison import Compared, Interval
 from ..evaluation.result import ADDITIONAL, HIGHER_IS_BETTER, Evaluation, MethodResult
 from ..tasks.graph import MASKS as NODE_MASKS
 
@@ -84,7 +84,7 @@ def value_text(value: Any) -> str:
     return printable(str(value))
 
 
-def best(evaluation: Evaluation, metric: str) -> set[str]:
+def best(evaluation: Compared[Any], metric: str) -> set[str]:
     """Return the best method, or all methods with the same best mean."""
     order = evaluation.ranked(metric)
     return {result.method for result in order if getattr(result, metric).mean == getattr(order[0], metric).mean}
