@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import conserva
-from conserva.evaluation import Evidence, average_precision, iou, measure_evidence, pointing_game, top1
-from conserva.evaluation.evidence import MEASURES
+from conserva.evaluation.evidence import MEASURES, Evidence, measure_evidence
+from conserva.evaluation.evidence_measures import average_precision, iou, pointing_game, top1
 from conserva.integrations.eraser import token_iou
 from conserva.views import evidence_terminal
 

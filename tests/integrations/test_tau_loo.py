@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import conserva
 import tiny_heads
-from conserva._util.rank_correlation import kendall_tau
+from conserva._util.kendall import kendall_tau
 from conserva.integrations.eraser import tau_loo
 from conserva.results.explanations import Explanations
 

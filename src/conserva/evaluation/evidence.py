@@ -88,7 +88,7 @@ def measure_evidence(
 
     Examples
     --------
-    >>> from conserva.evaluation import measure_evidence
+    >>> from conserva.evaluation.evidence import measure_evidence
     >>> found = measure_evidence({"a": [[1.0, 0.0], [0.0, 1.0]], "b": [[0.0, 1.0]] * 2}, [[True, False], [False, True]])
     >>> [(row.method, row.top1.mean) for row in found.ranked("top1")]
     [('a', 1.0), ('b', 0.5)]

@@ -34,7 +34,7 @@ def top1(scores: Scores, evidence: Flags) -> float:
 
     Examples
     --------
-    >>> from conserva.evaluation import top1
+    >>> from conserva.evaluation.evidence_measures import top1
     >>> top1([0.1, 2.0, 1.0], [False, True, True]), top1([1.0, 1.0, 1.0], [False, True, True])
     (1.0, 0.0)
     """
@@ -49,7 +49,7 @@ def pointing_game(scores: Scores, evidence: Flags) -> float:
 
     Examples
     --------
-    >>> from conserva.evaluation import pointing_game
+    >>> from conserva.evaluation.evidence_measures import pointing_game
     >>> pointing_game([2.0, 2.0, 1.0], [False, True, True])
     0.5
     """
@@ -64,7 +64,7 @@ def iou(scores: Scores, evidence: Flags) -> float:
 
     Examples
     --------
-    >>> from conserva.evaluation import iou
+    >>> from conserva.evaluation.evidence_measures import iou
     >>> iou([3.0, 2.0, 1.0, 0.0], [False, True, True, False])
     0.3333333333333333
     """
@@ -85,7 +85,7 @@ def average_precision(scores: Scores, evidence: Flags) -> float:
 
     Examples
     --------
-    >>> from conserva.evaluation import average_precision
+    >>> from conserva.evaluation.evidence_measures import average_precision
     >>> average_precision([3.0, 2.0, 1.0, 0.0], [True, False, False, True])
     0.75
     """

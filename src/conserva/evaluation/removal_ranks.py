@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from .._util.rank_correlation import kendall_tau, spearman
+from .._util.kendall import kendall_tau
+from .._util.spearman import spearman
 from .protocol import Protocol
 from .samples import Sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .._util.rank_correlation import centred_ranks, cosine
+from .._util.spearman import centred_ranks, cosine
 from .explanation import Explanation
 
 

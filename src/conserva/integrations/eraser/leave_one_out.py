@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._util.rank_correlation import kendall_tau
+from ..._util.kendall import kendall_tau
 from ...errors import Error
 from ...evaluation.measure import clean_logits, leave_one_out
 from ...evaluation.protocol import PROTOCOLS
