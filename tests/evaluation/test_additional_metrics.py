@@ -286,9 +286,8 @@ def test_equal_scores_gain_nothing_from_positions(
 
 def test_subsets_depend_on_the_sample_alone(task: conserva.Text) -> None:
     protocol = PROTOCOLS["default"]
-    one, same, other = (
-        Sample(i, task.encode(text), None) for i, text in enumerate([REVIEWS[2], REVIEWS[2], REVIEWS[3]])
-    )
+    texts = [REVIEWS[2], REVIEWS[2], REVIEWS[2].replace("not", "so")]
+    one, same, other = (Sample(i, task.encode(text), None) for i, text in enumerate(texts))
     kept = subsets(one, protocol, 2000)
     assert (kept == subsets(same, protocol, 2000)).all()
     assert (kept[:5] == subsets(one, protocol, 5)).all()
@@ -297,7 +296,9 @@ def test_subsets_depend_on_the_sample_alone(task: conserva.Text) -> None:
     assert kept[:, fixed].all()
     assert kept[:, ~fixed].mean(0) == pytest.approx(0.5, abs=0.06)
     assert np.abs(np.corrcoef(kept[:, ~fixed].T) - np.eye((~fixed).sum())).max() < 0.12
-    assert not np.array_equal(kept[:50, 1:9], subsets(other, protocol, 50)[:, 1:9])
+    others = subsets(other, protocol, 2000)
+    assert others.shape == kept.shape
+    assert 0.4 < (others == kept)[:, ~fixed].mean() < 0.6
     short = Sample(0, task.encode("a joy"), None)
     assert subsets(short, protocol, 9).shape == (0, 4)  # two tokens and two special ones
     assert len(subsets(short, PROTOCOLS["paper"], 9)) == 9

@@ -124,7 +124,7 @@ def made_up(samples: int = 60) -> tuple[dict[str, list[np.ndarray]], list[np.nda
         "random": [rng.random(len(one)) for one in evidence],
         "random:seed=1": [rng.random(len(one)) for one in evidence],
         "weak": [one + 2 * rng.normal(size=len(one)) for one in evidence],
-        "strong": [one + 0.1 * rng.normal(size=len(one)) for one in evidence],
+        "strong": [one + 0.4 * rng.normal(size=len(one)) for one in evidence],
         "flat": [np.zeros(len(one)) for one in evidence],
         "control": [one.astype(float) for one in evidence],
     }
