@@ -24,13 +24,14 @@ from conserva.cli import main
 from conserva.evaluation import measure
 from conserva.evaluation.journal import NAME
 from conserva.evaluation.protocol import PROTOCOLS, plan, protocol_of
-from conserva.evaluation.removal_ranks import linear_datamodelling, subsets, tau
+from conserva.evaluation.removal_ranks import subsets
 from conserva.evaluation.result import ADDITIONAL, METRICS
 from conserva.evaluation.samples import Sample
 from conserva.evaluation.store import save
 from conserva.evaluation.stream import Stream
 from conserva.evaluation.summary import GAIN_CURVES
 from reviews import REVIEWS
+from slow_ranks import slow_spearman, slow_tau
 
 ALL = {"srg": True, "lds": 12, "tau": True}
 METHODS = ["random:seed=1", "gi", "ah+ln", "gae"]
@@ -48,27 +49,6 @@ def exact_task() -> conserva.Text:
     task = conserva.load()
     task.model.double()
     return task
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value; equal values have the mean of their ranks."""
-    return [sum(y < x for y in values) + (sum(y == x for y in values) + 1) / 2 for x in values]
-
-
-def slow_spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    x, y = ranks(a), ranks(b)
-    mx, my = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((p - mx) * (q - my) for p, q in zip(x, y, strict=True))
-    variances = sum((p - mx) ** 2 for p in x) * sum((q - my) ** 2 for q in y)
-    return covariance / math.sqrt(variances) if variances else 0.0
-
-
-def slow_tau(a: Sequence[float], b: Sequence[float]) -> float:
-    together = untied_a = untied_b = 0
-    for i, j in itertools.combinations(range(len(a)), 2):
-        x, y = (a[i] > a[j]) - (a[i] < a[j]), (b[i] > b[j]) - (b[i] < b[j])
-        together, untied_a, untied_b = together + x * y, untied_a + abs(x), untied_b + abs(y)
-    return together / math.sqrt(untied_a * untied_b) if untied_a and untied_b else 0.0
 
 
 def slow_gain(order: Sequence[int], value: Callable[[frozenset[int]], float], steps: int) -> float:
@@ -279,59 +259,6 @@ def test_equal_scores_gain_nothing_from_positions(
             expected.append(slow_spearman(outputs, (np.sign(score) * (kept & maskable).sum(1)).tolist()))
     assert found.methods[0].lds.mean == pytest.approx(np.mean(expected), abs=1e-9)
     assert (found.methods[0].lds.mean == 0) == (score == 0)
-
-
-# The functions
-
-
-def test_subsets_depend_on_the_sample_alone(task: conserva.Text) -> None:
-    protocol = PROTOCOLS["default"]
-    texts = [REVIEWS[2], REVIEWS[2], REVIEWS[2].replace("not", "so")]
-    one, same, other = (Sample(i, task.encode(text), None) for i, text in enumerate(texts))
-    kept = subsets(one, protocol, 2000)
-    assert (kept == subsets(same, protocol, 2000)).all()
-    assert (kept[:5] == subsets(one, protocol, 5)).all()
-    assert kept.shape == (2000, len(one.encoded))
-    fixed = np.array(one.encoded.special)
-    assert kept[:, fixed].all()
-    assert kept[:, ~fixed].mean(0) == pytest.approx(0.5, abs=0.06)
-    assert np.abs(np.corrcoef(kept[:, ~fixed].T) - np.eye((~fixed).sum())).max() < 0.12
-    others = subsets(other, protocol, 2000)
-    assert others.shape == kept.shape
-    assert 0.4 < (others == kept)[:, ~fixed].mean() < 0.6
-    short = Sample(0, task.encode("a joy"), None)
-    assert subsets(short, protocol, 9).shape == (0, 4)  # two tokens and two special ones
-    assert len(subsets(short, PROTOCOLS["paper"], 9)) == 9
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(3, 8), st.integers(2, 12), st.integers(0, 2**32 - 1))
-def test_both_correlations_are_those_of_a_loop(features: int, count: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    scores = rng.integers(-2, 3, features) * 0.1
-    maskable, drops = rng.random(features) < 0.8, rng.integers(-1, 2, features).astype(float)
-    kept = (rng.random((count, features)) < 0.5) | ~maskable
-    outputs = rng.integers(0, 4, count).astype(float)
-    sums = [sum(round(scores[i] * 10) for i in range(features) if maskable[i] and row[i]) for row in kept]
-    expected = slow_spearman(outputs.tolist(), sums) if np.ptp(outputs) else None
-    assert linear_datamodelling(scores, kept, maskable, outputs) == (
-        expected if expected is None else pytest.approx(expected)
-    )
-    effects = drops[maskable].tolist()
-    expected = slow_tau(scores[maskable].tolist(), effects) if len(set(effects)) > 1 else None
-    assert tau(scores, drops, maskable, 3.0) == (expected if expected is None else pytest.approx(expected))
-
-
-def test_outputs_that_differ_by_rounding_have_no_value() -> None:
-    kept, scores = np.eye(4, dtype=bool), np.arange(4.0)
-    every = np.ones(4, dtype=bool)
-    noise = 1e-6 * np.arange(4)
-    assert linear_datamodelling(scores, kept, every, 5 + noise) is None
-    assert linear_datamodelling(scores, kept, every, 5 + 1000 * noise) == pytest.approx(1)
-    assert linear_datamodelling(scores, kept[:0], every, noise[:0]) is None
-    assert tau(scores, noise, every, 5.0) is None
-    assert tau(scores, 1000 * noise, every, 5.0) == pytest.approx(1)
-    assert tau(scores, noise, ~every, 5.0) is None
 
 
 def test_samples_without_a_value_are_counted(task: conserva.Text) -> None:
