@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import conserva
 from conserva.attribution import find
 from conserva.evaluation import measure
+from conserva.evaluation.comparison import rows_of_methods
 from conserva.evaluation.protocol import ERASER_PERCENT, PROTOCOLS, plan
 from conserva.evaluation.samples import Sample
 from conserva.evaluation.statistics import RESAMPLES, Bootstrap, Table, area, conservation
 from conserva.evaluation.stream import Stream
-from conserva.evaluation.summary import rows_of_methods
 from conserva.tasks.masking import TextRows
 from reviews import REVIEWS
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import conserva
 import tiny_heads
+from conserva._util.kendall import kendall_tau
 from conserva.integrations.eraser import tau_loo
-from conserva.integrations.eraser.leave_one_out import kendall_tau
 from conserva.results.explanations import Explanations
 
 kendalltau = pytest.importorskip("scipy.stats", reason="scipy is not installed").kendalltau

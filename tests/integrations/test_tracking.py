@@ -15,7 +15,7 @@ import made_up_evaluations
 import made_up_generations
 import made_up_images
 import made_up_traces
-from conserva.evaluation.result import METRICS
+from conserva.evaluation.result import ADDITIONAL, METRICS
 from conserva.integrations.tracking import name_of, step_of, tracked
 from conserva.results.renderers import RENDERERS
 from every_result import ONE, OTHER, RESULTS
@@ -126,6 +126,18 @@ def test_an_evaluation_has_every_metric_of_every_method() -> None:
     assert {name.rpartition("/")[2] for name in parts.metrics} - {"samples", "accuracy"} == {
         *METRICS, "distance_from_output", "sum_correlation", "sum_slope",
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_an_evaluation_has_the_additional_metrics_that_were_measured() -> None:
+    evaluation = made_up_evaluations.with_additional()
+    parts = tracked(evaluation)
+    for i, result in enumerate(evaluation.methods):
+        for metric in ADDITIONAL:
+            interval = getattr(result, metric)
+            assert parts.metrics[f"{result.method}/{metric}"] == interval.mean == parts.table[metric][i]
+            assert parts.table[f"{metric}_low"][i] == interval.low
+    assert not set(ADDITIONAL) & set(tracked(made_up_evaluations.evaluation()).table)
 
 
 @pytest.mark.usefixtures("without_figures")

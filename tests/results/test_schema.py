@@ -188,6 +188,7 @@ WRITTEN = generation(sections=(("read", 8), ("written", 7)), sink=0)
 STUDY = made_up_bias.study(mentions=40)
 AUDIT = made_up_audits.audit(layers=1)
 EVALUATION = made_up_evaluations.evaluation(("random", "gi", "exact"))
+MEASURED = made_up_evaluations.with_additional(("random", "gi", "exact"))
 EXPERIMENT = made_up_experiments.result("sst2")
 GRAPHS = made_up_graphs.result("bace")
 TRACED = Trace(
@@ -248,6 +249,9 @@ INCONSISTENT: dict[str, tuple[Any, str, Any, str]] = {
     "interval": (EVALUATION, "methods.0.auac.low", 0.9, "methods[0].auac.low is 0.9, which is more than high"),
     "points": (EVALUATION, "methods.0.conservation.sums", [], "conservation.sums has 0 entries, and outputs has 30"),
     "metric": (EVALUATION, "pairs.0.metric", "auc", 'pairs[0].metric is "auc", not one of "auac"'),
+    "metric not measured": (EVALUATION, "pairs.0.metric", "srg", 'pairs[0].metric is "srg", not one of "auac"'),
+    "metric of some": (MEASURED, "methods.1.lds", None, "methods[1].lds is null, but other methods have it"),
+    "value of no metric": (MEASURED, "without_value", {"auac": 2}, 'without_value is "auac", not one of "srg"'),
     "method": (EVALUATION, "pairs.2.b", "gi:x", 'pairs[2].b is "gi:x", not one of "random", "gi"'),
     "same method": (EVALUATION, "methods.1.method", "random", 'methods has "random" twice'),
     "audit": (AUDIT, "ledger.gap", 0.0, "ledger does not add up"),

@@ -1,8 +1,10 @@
 """What tests share: made up evaluations."""
 
 import html.parser
+from dataclasses import replace
 
-from conserva.evaluation.result import METRICS, Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from conserva.evaluation.comparison import Interval, Pair
+from conserva.evaluation.result import ADDITIONAL, METRICS, Conservation, Curve, Evaluation, MethodResult
 
 NAMES = ("random", "random:seed=1", "gi", "ah+ln", "exact", "a-last", "<b>&$x_1$</b>", "leave-one-out")
 
@@ -64,6 +66,24 @@ def evaluation(names: tuple[str, ...] = NAMES, width: float = WIDTH, **changes: 
         **changes,
     }
     return Evaluation(**settings)  # type: ignore[arg-type]
+
+
+def with_additional(names: tuple[str, ...] = NAMES) -> Evaluation:
+    """An evaluation with all additional metrics: those of `lds` are ordered as AUAC, but the other way round."""
+    one = evaluation(names, without_value={"lds": 4})
+    means = {name: {"srg": 9 * AUAC[name] - 6, "lds": 1 - AUAC[name] / 2, "tau": AUAC[name] - 0.6} for name in names}
+    methods = tuple(
+        replace(row, **{metric: Interval(mean, mean - 0.01, mean + 0.01) for metric, mean in means[row.method].items()})
+        for row in one.methods
+    )
+    pairs = []
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            for metric in ADDITIONAL:
+                mean = means[a][metric] - means[b][metric]
+                pairs.append(Pair(metric, a, b, mean, mean - WIDTH, mean + WIDTH))
+    protocol = {**one.protocol, "srg": True, "lds": 32, "tau": True}
+    return replace(one, methods=methods, pairs=(*one.pairs, *pairs), protocol=protocol)
 
 
 class Reader(html.parser.HTMLParser):

@@ -10,11 +10,12 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from browser import Pages, check_light_and_dark, in_a_browser
-from conserva.evaluation.result import METRICS, Evaluation, Interval
+from conserva.evaluation.comparison import Interval
+from conserva.evaluation.result import ADDITIONAL, METRICS, Evaluation
 from conserva.views import curves, evaluation_terminal, evaluation_wording
 from conserva.views.evaluation_page import page as report
 from conserva.views.evaluation_wording import summary
-from made_up_evaluations import AUAC, NAMES, REFUSED, WIDTH, evaluation, read, result
+from made_up_evaluations import AUAC, NAMES, REFUSED, WIDTH, evaluation, read, result, with_additional
 
 
 def test_json_gives_the_same_evaluation_back() -> None:
@@ -217,6 +218,45 @@ def test_what_was_not_compared_is_not_claimed() -> None:
     assert "no baseline to compare with" in summary(evaluation(("gi", "exact")))
     assert "no explanation method to rank" in summary(evaluation(("random", "leave-one-out")))
     assert "one method of explanation" in summary(evaluation(("random", "exact")))
+
+
+# Metrics that are measured on request
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("width", [60, 140])
+def test_additional_metrics_are_shown_where_they_were_measured(width: int) -> None:
+    one, without = with_additional(), evaluation()
+    terminal, page = printed(one, width, color_system=None), read(report(one)).text
+    missing = "No value: LDS on 4 of 30 samples (too few features, or the output does not change without them)."
+    for text in (terminal, page):
+        flat = " ".join(text.split())
+        for title in ("SRG ↑", "LDS ↑", "tau ↑", "SRG: the least important are removed first", missing):
+            assert title in flat
+    for method in one.methods:
+        for metric in ADDITIONAL:
+            number = evaluation_wording.interval(getattr(method, metric))
+            assert number in page
+            assert re.sub(r"\b0\.", ".", number) in terminal
+    for part in (
+        "Symmetric relevance gain.",
+        "Linear datamodelling score.",
+        "Kendall's tau-b",
+        "random subsets of features",
+    ):
+        assert part in page
+    for text in (printed(without, width, color_system=None), read(report(without)).text):
+        assert not re.search(r"\b(SRG|LDS|[Tt]au)\b|No value", text)
+
+
+def test_the_verdict_names_additional_metrics() -> None:
+    names = ("random", "gi", "exact")
+    assert with_additional(names).surely_best("srg").method == "exact"
+    assert with_additional(names).surely_best("lds") is None  # gi is better, but the random order is not worse
+    assert evaluation_wording.verdict(with_additional(names)) == (
+        "“exact” is surely the best of 2 methods on AUAC, AU-MSE, AUPC, comprehensiveness, sufficiency, SRG and tau; "
+        "on LDS no method is."
+    )
 
 
 @in_a_browser

@@ -95,7 +95,7 @@ def holds_text(kind: Any) -> bool:
 
 
 RESULTS = (Explanation, Generation, Trace, Audit, Evaluation, BiasStudy)
-LOOKED_UP = {"picture", "curves", "metric"}
+LOOKED_UP = {"picture", "curves", "metric", "without_value"}
 """Fields whose strings are looked up, and not shown."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from ..evaluation.result import Interval
+from ..evaluation.comparison import Interval
 from ..results.result import Result
 from ..results.schema import Correlation, Count, Share, repeated, unknown
 

@@ -16,7 +16,7 @@ from statistics import mean
 import numpy as np
 
 from ..errors import Error
-from ..evaluation.result import Interval
+from ..evaluation.comparison import Interval
 from ..evaluation.statistics import LEVEL, RESAMPLES
 from .result import Difference, Entity, Group, Mention, Naive
 

@@ -13,6 +13,9 @@ from .arguments import FORMATTER, Commands, add_batch_tokens, add_data, add_mode
 from .output import print_json, report_written
 from .progress import progress
 
+SUBSETS = 32
+"""The default number of subsets of `--lds`."""
+
 EVALUATE = """examples:
   conserva evaluate --data reviews.csv --methods gi,ah+ln,exact --count 200
   conserva evaluate --data sst2.parquet --split dev --protocol paper --out results/sst2
@@ -20,6 +23,7 @@ EVALUATE = """examples:
   conserva evaluate --model bace --data molecules.csv --steps each --mask induced
   conserva evaluate --model mnist --data mnist --count 20 --mask blank --steps 25
   conserva evaluate --model digits --data mnist --count 20
+  conserva evaluate --data reviews.csv --srg --lds 32 --tau
   conserva evaluate --model path/to/nli --data pairs.csv --text-column premise --with-column hypothesis
 
 For a model of molecules --data is a file with a column of SMILES, for a model of images a folder with one subfolder of
@@ -50,6 +54,19 @@ def add(commands: Commands) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the seed of draw and bootstrap (default: %(default)s)")
     parser.add_argument("--random-seeds", type=int, default=5, help="random orders to average (default: %(default)s)")
     parser.add_argument("--no-reference", action="store_true", help="leave out the baselines")
+    parser.add_argument("--srg", action="store_true", help="measure the symmetric relevance gain (one more curve)")
+    parser.add_argument(
+        "--lds",
+        type=int,
+        default=0,
+        nargs="?",
+        const=SUBSETS,
+        metavar="K",
+        help="measure the linear datamodelling score on K random subsets of features (without K: %(const)s)",
+    )
+    parser.add_argument(
+        "--tau", action="store_true", help="measure Kendall's tau with leave-one-out (one forward pass per feature)"
+    )
     parser.add_argument("--truncate", action="store_true", help="truncate texts that exceed the maximum length")
     add_batch_tokens(parser, "tokens, nodes or patches")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write everything there, and resume from there")
@@ -59,10 +76,12 @@ def add(commands: Commands) -> None:
 
 
 def _check(given: argparse.Namespace) -> None:
+    from ..evaluation.additional import Additional
     from ..evaluation.protocol import protocol_of
 
     steps = int(given.steps) if given.steps and given.steps.isdecimal() else given.steps
     protocol_of(given.protocol, given.watch, True, steps)
+    Additional(given.srg, given.lds, given.tau)
     if given.data not in GRAPH_NAMES:
         check_data(given.data)
 
@@ -95,6 +114,9 @@ def _evaluate(given: argparse.Namespace) -> None:
             seed=given.seed,
             random_seeds=given.random_seeds,
             reference=not given.no_reference,
+            srg=given.srg,
+            lds=given.lds,
+            tau=given.tau,
             truncate=given.truncate,
             out=given.out,
             batch_tokens=given.batch_tokens,

@@ -1,5 +1,13 @@
 """Evaluation of the faithfulness of explanations to a model."""
 
-from .result import Conservation, Curve, Evaluation, Interval, MethodResult, Pair
+from .comparison import Interval, Pair
+from .result import Conservation, Curve, Evaluation, MethodResult
 
-__all__ = ["Conservation", "Curve", "Evaluation", "Interval", "MethodResult", "Pair"]
+__all__ = [
+    "Conservation",
+    "Curve",
+    "Evaluation",
+    "Interval",
+    "MethodResult",
+    "Pair",
+]

@@ -13,7 +13,9 @@ from ..engine.memory import out_of_memory
 from ..errors import Error, NotApplicable
 from ..tasks.output_heads import OutputHead
 from ..tasks.task import Task
+from .additional import Additional
 from .protocol import Plan, Protocol, plan
+from .removal_ranks import linear_datamodelling, subsets, tau
 from .samples import Sample
 from .stream import Stream
 
@@ -50,6 +52,7 @@ def leave_one_out(
         scores = np.zeros(len(samples[i].encoded))
         scores[maskable[i]] = numbers[i] - logits[:, targets[i]]
         results.append(scores)
+    _check(samples, results, "the model's output without one feature")
     return results
 
 
@@ -113,30 +116,45 @@ def curves(
     known: Sequence[dict[str, Any]],
     protocol: Protocol,
     mask: str,
+    additional: Additional,
 ) -> list[dict[str, dict[str, Any]]]:
-    """Return the points of every method for each sample; all masked inputs are evaluated in one stream."""
+    """Return the points of every method for each sample, and its additional metrics that are defined.
+
+    All masked inputs are evaluated in one stream.
+    """
     plans = [
         {
-            method: plan(np.array(scores), sample.maskable(protocol), protocol)
+            method: plan(np.array(scores), sample.maskable(protocol), protocol, additional.srg)
             for method, scores in scored["scores"].items()
         }
         for sample, scored in zip(samples, known, strict=True)
     ]
+    drawn = [subsets(sample, protocol, additional.lds) for sample in samples]
     parts = [
-        task.masked(sample.encoded, np.concatenate([rows.kept for rows in own.values()]), mask)
-        for sample, own in zip(samples, plans, strict=True)
+        task.masked(sample.encoded, np.concatenate([*(rows.kept for rows in own.values()), kept]), mask)
+        for sample, own, kept in zip(samples, plans, drawn, strict=True)
     ]
     results = []
-    for sample, scored, own, logits in zip(samples, known, plans, stream.logits(parts), strict=True):
+    for sample, scored, own, kept, logits in zip(samples, known, plans, drawn, stream.logits(parts), strict=True):
         if not np.isfinite(logits).all():
             raise Error(f"{sample.describe()}: the model's output has nan or inf when features are removed.")
-        each = np.split(logits.astype(np.float64), len(own))
-        pairs = zip(own.items(), each, strict=True)
-        results.append({method: _points(values, rows, scored["target"], task.head) for (method, rows), values in pairs})
+        values, of_subsets = np.split(logits.astype(np.float64), [len(logits) - len(kept)])
+        target, maskable = scored["target"], sample.maskable(protocol)
+        result = {}
+        for (method, rows), each in zip(own.items(), np.split(values, len(own)), strict=True):
+            scores = np.array(scored["scores"][method])
+            found = {"lds": linear_datamodelling(scores, kept, maskable, of_subsets[:, target])}
+            if additional.tau:
+                found["tau"] = tau(scores, np.array(scored["drops"]), maskable, scored["output"])
+            result[method] = {
+                **_points(each, rows, target, task.head, additional.srg),
+                **{metric: value for metric, value in found.items() if value is not None},
+            }
+        results.append(result)
     return results
 
 
-def _points(logits: np.ndarray, rows: Plan, target: int, head: OutputHead) -> dict[str, Any]:
+def _points(logits: np.ndarray, rows: Plan, target: int, head: OutputHead, srg: bool) -> dict[str, Any]:
     """Return the points of one method's curves on one sample; pruning begins with the complete input."""
     probabilities = head.probabilities(torch.from_numpy(logits))
     if probabilities is None:
@@ -144,10 +162,19 @@ def _points(logits: np.ndarray, rows: Plan, target: int, head: OutputHead) -> di
     probability = probabilities[:, target].numpy()
     complete = probability[rows.pruning][0]
     change = np.square(logits - logits[rows.pruning][0]).sum(-1)
-    return {
+    points = {
         "activation": probability[rows.activation].tolist(),
         "pruning": change[rows.pruning].tolist(),
         "pruning_probability": probability[rows.pruning].tolist(),
         "comprehensiveness": float((complete - probability[rows.without_top]).mean()),
         "sufficiency": float((complete - probability[rows.only_top]).mean()),
     }
+    if srg:
+        least, least_probability = (values[rows.activation][::-1] for values in (logits[:, target], probability))
+        points["least_first"] = least.tolist()
+        for name, ends, values in (
+            ("most_first", least, logits[:, target]),
+            ("most_first_probability", least_probability, probability),
+        ):
+            points[name] = np.concatenate([ends[:1], values[rows.most_first], ends[-1:]]).tolist()
+    return points

@@ -83,18 +83,24 @@ class Plan:
     pruning: slice
     without_top: slice
     only_top: slice
+    most_first: slice
+    """Without the first and the last point of the curve, which the others have; empty if it was not asked for."""
 
 
-def plan(scores: np.ndarray, maskable: np.ndarray, protocol: Protocol) -> Plan:
+def plan(scores: np.ndarray, maskable: np.ndarray, protocol: Protocol, srg: bool = False) -> Plan:
     """Order the features by their scores, and return which of them each point of the curves keeps.
 
     Activation adds the highest scores first; pruning removes the smallest |scores| first; ties are broken by position.
+    For the symmetric relevance gain the highest scores are removed first. The curve that removes the lowest first is
+    the activation curve, read backwards: each point of both removes as many features, and of equal scores both remove
+    the last position first, so that equal scores have no gain.
     """
     count = int(maskable.sum())
     falling, by_size = _ranks(-scores, maskable), _ranks(np.abs(scores), maskable)
     counts = protocol.counts(count)[:, None]
     tops = np.array([[-(-percent * count // 100)] for percent in ERASER_PERCENT])
     parts = [falling < counts, by_size >= counts, falling >= tops, falling < tops]
+    parts.append(_ranks(-scores[::-1], maskable[::-1])[::-1] >= (count - counts[-2:0:-1] if srg else counts[:0]))
     ends = np.cumsum([0, *map(len, parts)])
     kept = np.concatenate(parts) | ~maskable
     return Plan(kept, *(slice(a, b) for a, b in itertools.pairwise(ends)))

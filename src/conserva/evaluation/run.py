@@ -17,6 +17,7 @@ from ..tasks.batches import budget, by_length
 from ..tasks.fingerprint import hash_of, identity_of
 from ..tasks.output_heads import BINARY, REGRESSION
 from ..tasks.task import Task, require_task
+from .additional import Additional
 from .journal import SampleJournal
 from .measure import LEAVE_ONE_OUT, attributions, clean_logits, curves, leave_one_out
 from .protocol import ERASER_PERCENT, Protocol, protocol_of
@@ -43,6 +44,9 @@ def evaluate(
     seed: int = 0,
     random_seeds: int = 5,
     reference: bool = True,
+    srg: bool = False,
+    lds: int = 0,
+    tau: bool = False,
     truncate: bool = False,
     out: str | Path | None = None,
     batch_tokens: int | None = None,
@@ -84,6 +88,14 @@ def evaluate(
     reference
         Whether to measure baselines too: leave-one-out, which queries the model for each feature, and for superpixels
         and patches of grey images the order of their intensity, which does not depend on the model.
+    srg
+        Whether to measure the symmetric relevance gain, at the cost of one more curve for each method.
+    lds
+        The number of random subsets of each sample for the linear datamodelling score, such as 32, at the cost of as
+        many forward passes, which all methods share. 0: it is not measured.
+    tau
+        Whether to measure Kendall's tau of scores and leave-one-out, at the cost of one forward pass for each feature,
+        which all methods and the baseline leave-one-out share.
     truncate
         Whether to truncate texts that exceed the model's maximum length. Otherwise they raise an error.
     out
@@ -98,7 +110,7 @@ def evaluate(
     Returns
     -------
     Evaluation
-        AUAC, AU-MSE and other areas for each method, with intervals, and the differences between methods.
+        AUAC, AU-MSE and other metrics for each method, with intervals, and the differences between methods.
 
     Examples
     --------
@@ -110,6 +122,7 @@ def evaluate(
     require_task(task)
     if seed < 0:
         raise Error(f"seed={seed} is negative: give 0 or more.")
+    additional = Additional(srg, lds, tau)
     batch_size = budget(batch_tokens, task.model)
     whole = task.labelled(data)
     data_taken = whole.take(count, seed)
@@ -132,6 +145,7 @@ def evaluate(
         "truncate": truncate,
         "methods": {method.name: dict(method.options) for method in chosen},
         "reference": reference,
+        **additional.settings(),
         "data": samples.fingerprint,
         "model": model,
         "versions": {name: version for name, version in installed.items() if name != "python"},
@@ -147,15 +161,20 @@ def evaluate(
             yield scores, journal.curves(number)
 
     try:
-        run = _Run(task, chosen_protocol, mask, chosen, reference, journal, stream)
+        run = _Run(task, chosen_protocol, mask, chosen, reference, additional, journal, stream)
         run.all(samples, batch_size, progress)
-        results, pairs = summarise(records(), chosen_protocol, seed)
+        summary = summarise(records(), chosen_protocol, seed, additional)
     finally:
         journal.close()
     return Evaluation(
-        methods=results,
-        pairs=pairs,
-        protocol={**_shown(chosen_protocol), "mask": mask, "eraser_percent": list(ERASER_PERCENT)},
+        methods=summary.methods,
+        pairs=summary.pairs,
+        protocol={
+            **_shown(chosen_protocol),
+            "mask": mask,
+            "eraser_percent": list(ERASER_PERCENT),
+            **additional.settings(),
+        },
         samples=len(samples),
         accuracy=None if samples.labels is None else right / len(samples),
         model=task.name,
@@ -174,6 +193,7 @@ def evaluate(
             "dtype": str(next(task.model.parameters()).dtype).removeprefix("torch."),
             "methods": {method.name: dict(method.options) for method in chosen},
         },
+        without_value=summary.without_value,
     )
 
 
@@ -225,11 +245,12 @@ class _Run:
         mask: str,
         chosen: Sequence[Method],
         reference: bool,
+        additional: Additional,
         journal: SampleJournal,
         stream: Stream,
     ) -> None:
         self.task, self.protocol, self.mask = task, protocol, mask
-        self.chosen, self.reference = list(chosen), reference
+        self.chosen, self.reference, self.additional = list(chosen), reference, additional
         self.journal, self.stream = journal, stream
         self.controls: frozenset[str] = frozenset()
         self.refused = dict(journal.refused)
@@ -251,7 +272,9 @@ class _Run:
                 if all(self.journal.has_curves(sample.number) for sample in part):
                     continue
                 scores = [self.journal.scores(sample.number) for sample in part]
-                points_of_samples = curves(self.task, self.stream, part, scores, self.protocol, self.mask)
+                points_of_samples = curves(
+                    self.task, self.stream, part, scores, self.protocol, self.mask, self.additional
+                )
                 for sample, points in zip(part, points_of_samples, strict=True):
                     if not self.journal.has_curves(sample.number):
                         self.journal.add(sample.number, {"methods": points})
@@ -278,10 +301,11 @@ class _Run:
                 self.refused[method.name] = str(reason)
         if not scores:
             raise Error(f"No method applies to {self.task.name}: {next(iter(self.refused.values()))}")
+        drops: list[np.ndarray] = []
+        if self.reference or self.additional.tau:
+            drops = leave_one_out(self.task, self.stream, batch, self.protocol, self.mask, targets, outputs)
         if self.reference:
-            scores[LEAVE_ONE_OUT] = leave_one_out(
-                self.task, self.stream, batch, self.protocol, self.mask, targets, outputs
-            )
+            scores[LEAVE_ONE_OUT] = drops
         controls = [
             {name: values for name, values in sample.encoded.controls().items() if name in self.controls}
             for sample in batch
@@ -300,6 +324,7 @@ class _Run:
                         "scores": {name: values.tolist() for name, values in all_scores.items()},
                         "controls": list(controls[i]),
                         "refused": self.refused,
+                        **({"drops": drops[i].tolist()} if self.additional.tau else {}),
                     },
                 )
 
@@ -311,7 +336,8 @@ class _Run:
         for sample in batch:
             part.append(sample)
             steps = self.protocol.steps or len(sample.encoded)
-            size += methods * (2 * (steps + 1) + 2 * len(ERASER_PERCENT)) * len(sample.encoded)
+            points = (2 + self.additional.srg) * (steps + 1) + 2 * len(ERASER_PERCENT)
+            size += (methods * points + self.additional.lds) * len(sample.encoded)
             if size >= self.stream.tokens:
                 yield part
                 part, size = [], 0

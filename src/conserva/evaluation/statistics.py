@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .result import Conservation, Curve, Interval
+from .comparison import Interval
+from .result import Conservation, Curve
 
 RESAMPLES = 10_000
 LEVEL = 0.95

@@ -12,7 +12,7 @@ from .._util.extras import require
 from .._util.files import atomic_file, write_text, writing
 from .journal import NAME, samples_of
 from .result import Evaluation
-from .summary import CURVES
+from .summary import CURVES, GAIN_CURVES
 
 _AT_ONCE = 100_000
 """The number of rows that are in memory at a time."""
@@ -61,7 +61,7 @@ def _rows(journal: Path) -> Iterator[dict[str, Any]]:
     for scores, curves in samples_of(journal):
         sample = {key: scores[key] for key in ("sample", "target", "label", "text")}
         for method, points in curves["methods"].items():
-            for curve in CURVES:
+            for curve in filter(points.__contains__, (*CURVES, *GAIN_CURVES)):
                 steps = len(points[curve]) - 1
                 for step, value in enumerate(points[curve]):
                     point = {"curve": curve, "step": step, "fraction": step / steps, "value": value}

@@ -15,7 +15,8 @@ from ..auditing.result import Audit
 from ..bias_study.result import BiasStudy
 from ..engine.ledger import ENTRIES, Ledger
 from ..errors import Error
-from ..evaluation.result import Evaluation, Interval
+from ..evaluation.comparison import Interval
+from ..evaluation.result import ADDITIONAL, Evaluation
 from ..results.explanation import Explanation
 from ..results.explanations import Comparison, Explanations
 from ..results.generation import Generation
@@ -137,7 +138,7 @@ def _method_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Return a row for each method: its metrics with their intervals, and how its sums relate to the output."""
     return [
         {
-            **_flat(result),
+            **{name: value for name, value in _flat(result).items() if name not in ADDITIONAL or value is not None},
             "sum_correlation": result.conservation.correlation,
             "sum_slope": result.conservation.slope,
             "distance_from_output": result.conservation.distance,

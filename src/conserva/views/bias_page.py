@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..bias_study.result import BiasStudy, Entity
-from ..evaluation.result import Interval
+from ..evaluation.comparison import Interval
 from .bias_excerpts import EACH, Excerpt, extremes
 from .bias_figure import histograms_caption, histograms_svg
 from .bias_summary import sentences

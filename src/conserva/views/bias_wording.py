@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .._util.text import displayed
 from ..bias_study.result import BiasStudy, Difference, Entity, Swap
-from ..evaluation.result import Interval
+from ..evaluation.comparison import Interval
 from .evaluation_wording import interval, short
 from .wording import number
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .._util.text import displayed
-from ..evaluation.result import METRICS, Evaluation, MethodResult
+from ..evaluation.result import Evaluation, MethodResult
 from .components import Cell, Row, Table, plain
 from .curves import conservation_caption, conservation_svg, curves_caption, curves_svg
 from .evaluation_wording import (
-    GUIDE,
     SETTINGS,
     best,
     by_auac,
+    guide,
     heading,
     headline,
     interval,
     is_level,
     is_of_graphs,
+    left_out,
     meanings,
     protocol_line,
     setting,
@@ -32,6 +33,9 @@ from .report_figure import report_figure
 LABELS = {
     "special": "special tokens removed too",
     "eraser_percent": "percent of features, comprehensiveness and sufficiency",
+    "srg": "SRG measured",
+    "lds": "random subsets of features, LDS",
+    "tau": "tau measured",
 }
 """Setting of the protocol -> its label on the page."""
 
@@ -44,7 +48,7 @@ def page(evaluation: Evaluation) -> str:
         title=f"Faithfulness: {headline(evaluation)}",
         lines=[headline(evaluation), protocol_line(evaluation)],
         verdict=verdict(evaluation),
-        guide=GUIDE,
+        guide=guide(evaluation),
         summary=[summary(evaluation)],
         results=_results(evaluation),
         curves=report_figure(curves_svg, curves_caption(evaluation), evaluation),
@@ -67,20 +71,23 @@ def _protocol(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _results(evaluation: Evaluation) -> Table:
-    winners = {metric: best(evaluation, metric) for metric in METRICS}
+    winners = {metric: best(evaluation, metric) for metric in evaluation.metrics}
 
     def cells(result: MethodResult) -> list[Cell]:
-        return [_cell(interval(getattr(result, metric)), result.method in winners[metric]) for metric in METRICS]
+        return [
+            _cell(interval(getattr(result, metric)), result.method in winners[metric]) for metric in evaluation.metrics
+        ]
 
     legend = " Below the line: yardsticks." if any(result.reference for result in evaluation.methods) else ""
     note = (
-        f"Means with 95 % intervals. Bold: the best method of a column, except random. The highest AUAC first.{legend}"
-    )
-    return _table(note, plain(heading(metric) for metric in METRICS), by_auac(evaluation.methods), cells)
+        f"Means with 95 % intervals. Bold: the best method of a column, except random. The highest AUAC first.{legend} "
+        f"{left_out(evaluation)}"
+    ).strip()
+    return _table(note, plain(heading(metric) for metric in evaluation.metrics), by_auac(evaluation.methods), cells)
 
 
 def _differences(evaluation: Evaluation) -> Table | None:
-    firsts = {metric: order[0].method for metric in METRICS if (order := evaluation.ranked(metric))}
+    firsts = {metric: order[0].method for metric in evaluation.metrics if (order := evaluation.ranked(metric))}
     known = {(pair.metric, name) for pair in evaluation.pairs for name in (pair.a, pair.b)}
     firsts = {metric: best_method for metric, best_method in firsts.items() if (metric, best_method) in known}
     if not firsts:

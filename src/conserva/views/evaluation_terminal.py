@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from .._util.text import displayed
-from ..evaluation.result import METRICS, Evaluation, MethodResult
+from ..evaluation.result import Evaluation, MethodResult
 from .evaluation_wording import (
-    GUIDE,
     best,
     by_auac,
+    guide,
     heading,
     headline,
     interval,
+    left_out,
     protocol_line,
     short,
     verdict,
@@ -48,7 +49,7 @@ def show(evaluation: Evaluation, console: Console | None = None) -> None:
     evaluation = displayed(evaluation)
     console.print(Line(headline(evaluation), style="bold"))
     console.print(Line(verdict(evaluation)))
-    console.print(Line(GUIDE, style="dim"))
+    console.print(Line(guide(evaluation), style="dim"))
     console.print(Line(protocol_line(evaluation), style="dim"))
     rows = by_auac(result for result in evaluation.methods if not result.reference)
     references = [result for result in evaluation.methods if result.reference]
@@ -60,6 +61,8 @@ def show(evaluation: Evaluation, console: Console | None = None) -> None:
         console.print(_table([names, *block], len(rows)))
     console.print()
     console.print(Line(_legend(marked, bool(references)), style="dim"))
+    if evaluation.without_value:
+        console.print(Line(left_out(evaluation), style="dim"))
     for method, reason in evaluation.refused.items():
         console.print(Line.assemble((method, "bold"), f" does not apply: {reason}"))
 
@@ -67,7 +70,7 @@ def show(evaluation: Evaluation, console: Console | None = None) -> None:
 def _groups(evaluation: Evaluation, rows: Sequence[MethodResult], marked: bool) -> list[list[Column]]:
     """Return groups of columns; the columns of a group are not split."""
     groups = []
-    for metric in METRICS:
+    for metric in evaluation.metrics:
         winners = best(evaluation, metric)
         first = frozenset(i for i, result in enumerate(rows) if result.method in winners)
         cells = [without_zero(interval(getattr(result, metric))) for result in rows]

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._util.text import printable
-from ..evaluation.result import HIGHER_IS_BETTER, METRICS, Evaluation, Interval, MethodResult
+from ..evaluation.comparison import Compared, Interval
+from ..evaluation.result import ADDITIONAL, HIGHER_IS_BETTER, Evaluation, MethodResult
 from ..tasks.graph import MASKS as NODE_MASKS
 
-TITLES = {"auac": "AUAC", "au_mse": "AU-MSE", "aupc": "AUPC"}
+TITLES = {"auac": "AUAC", "au_mse": "AU-MSE", "aupc": "AUPC", "srg": "SRG", "lds": "LDS"}
 """Metrics with an acronym; the others are shown by their names."""
 
 SETTINGS = {"target": "target class", "mask": "mask", "steps": "steps"}
@@ -83,7 +84,7 @@ def value_text(value: Any) -> str:
     return printable(str(value))
 
 
-def best(evaluation: Evaluation, metric: str) -> set[str]:
+def best(evaluation: Compared[Any], metric: str) -> set[str]:
     """Return the best method, or all methods with the same best mean."""
     order = evaluation.ranked(metric)
     return {result.method for result in order if getattr(result, metric).mean == getattr(order[0], metric).mean}
@@ -116,10 +117,29 @@ MEANINGS = {
 
 GUIDE = (
     "AUAC: parts of the input are shown, the most important first. AU-MSE, AUPC: they are removed, the least important "
-    "first. Comprehensiveness: the most important are removed; sufficiency: only they are kept. Surely: the 95 % "
-    "interval of the difference from every other method excludes 0."
+    "first. Comprehensiveness: the most important are removed; sufficiency: only they are kept."
 )
+SURELY = "Surely: the 95 % interval of the difference from every other method excludes 0."
 """What a reader needs for the verdict."""
+
+MEANINGS_OF_ADDITIONAL = {
+    "srg": "Symmetric relevance gain. Features are removed once with the lowest scores first and once with the highest "
+    "first. The number is the mean difference of the target's logit between the two. Higher is better; a "
+    "random order has 0 on average. It grows with the model's logits, so use it to compare methods, not models.",
+    "lds": "Linear datamodelling score. Random subsets of the features are kept. The number is the rank correlation of "
+    "the target's logit with the sum of the scores that are kept. Higher is better. A random order, whose scores are "
+    "positive, is above 0 if the logit rises with the number of features that are kept.",
+    "tau": "Kendall's tau-b of the scores and the decreases of the target's logit when each feature is removed alone. "
+    "Higher is better; leave-one-out itself has 1.",
+}
+"""Additional metric -> its definition."""
+
+GUIDE_TO_ADDITIONAL = {
+    "srg": "SRG: the least important are removed first, less the most important first.",
+    "lds": "LDS: random parts are removed, and the sum of the other scores predicts the output.",
+    "tau": "Tau: the scores are compared with the effects of each part alone.",
+}
+"""Additional metric -> what a reader needs for the verdict."""
 
 YARDSTICKS = {
     "leave-one-out": "A yardstick, not an explanation method: it runs the model again without each feature.",
@@ -151,10 +171,25 @@ ONE_BY_ONE = (
 )
 
 
+def guide(evaluation: Evaluation) -> str:
+    """Return what a reader needs for the verdict: what the metrics of this evaluation are."""
+    additional = (text for name, text in GUIDE_TO_ADDITIONAL.items() if name in evaluation.metrics)
+    return " ".join([GUIDE, *additional, SURELY])
+
+
+def left_out(evaluation: Evaluation) -> str:
+    """Return on how many samples a metric has no value; an empty string if there are none."""
+    counts = ", ".join(f"{TITLES.get(name, name)} on {count}" for name, count in evaluation.without_value.items())
+    reason = "too few features, or the output does not change without them"
+    return counts and f"No value: {counts} of {evaluation.samples} samples ({reason})."
+
+
 def meanings(evaluation: Evaluation) -> dict[str, str]:
     """Return term -> definition: the metrics, then the yardsticks and settings of this evaluation."""
     rows = {result.method for result in evaluation.methods if result.reference}
     meanings_by_term = dict(MEANINGS)
+    measured = [name for name in ADDITIONAL if name in evaluation.metrics]
+    meanings_by_term |= {TITLES.get(name, name): MEANINGS_OF_ADDITIONAL[name] for name in measured}
     meanings_by_term |= {name: meaning for name, meaning in YARDSTICKS.items() if name in rows}
     mask = str(evaluation.protocol.get("mask"))
     if mask in MASKS:
@@ -176,7 +211,7 @@ def verdict(evaluation: Evaluation) -> str:
         return "The methods were not compared with each other or with a random order, so none is surely the best."
     surely: dict[str, list[str]] = {}
     undecided = []
-    for metric in METRICS:
+    for metric in evaluation.metrics:
         best_method = evaluation.surely_best(metric)
         named = TITLES.get(metric, metric)
         if best_method is None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
 from ...errors import Error
-from .rationale import finite, spans_of
-
-Flags: TypeAlias = Sequence[bool] | Sequence[int] | np.ndarray
+from ...evaluation.evidence_measures import Flags, finite, flags, jaccard, precision_and_recall, same_length
+from .rationale import spans_of
 
 
 def auprc(scores: Sequence[float] | np.ndarray, rationale: Flags) -> float:
@@ -39,15 +37,12 @@ def auprc(scores: Sequence[float] | np.ndarray, rationale: Flags) -> float:
     1.0
     """
     numbers = finite(scores, "scores")
-    truth = _flags(rationale, "rationale")
-    _same_length(scores=numbers, rationale=truth)
+    truth = flags(rationale, "rationale", "word")
+    same_length("word", scores=numbers, rationale=truth)
     if not truth.any():
         return math.nan
-    order = np.argsort(-numbers, kind="stable")
-    hits = np.cumsum(truth[order])
-    last = np.append(numbers[order][1:] != numbers[order][:-1], True)  # the last word of each score
-    precision = np.concatenate([[1.0], (hits / np.arange(1, len(hits) + 1))[last]])
-    recall = np.concatenate([[0.0], (hits / hits[-1])[last]])
+    precision, recall = precision_and_recall(numbers, truth)
+    precision, recall = np.append(1.0, precision), np.append(0.0, recall)
     return float(np.diff(recall) @ (precision[1:] + precision[:-1]) / 2)
 
 
@@ -72,8 +67,7 @@ def token_f1(predicted: Flags, rationale: Flags) -> float:
     >>> token_f1([True, True, False], [True, False, False])
     0.6666666666666666
     """
-    chosen, truth = _flags(predicted, "predicted"), _flags(rationale, "rationale")
-    _same_length(predicted=chosen, rationale=truth)
+    chosen, truth = _both(predicted=predicted, rationale=rationale)
     return _f1(int((chosen & truth).sum()), int(chosen.sum()), int(truth.sum()))
 
 
@@ -98,10 +92,8 @@ def token_iou(predicted: Flags, rationale: Flags) -> float:
     >>> token_iou([True, True, False], [True, False, False])
     0.5
     """
-    chosen, truth = _flags(predicted, "predicted"), _flags(rationale, "rationale")
-    _same_length(predicted=chosen, rationale=truth)
-    either = int((chosen | truth).sum())
-    return int((chosen & truth).sum()) / either if either else math.nan
+    chosen, truth = _both(predicted=predicted, rationale=rationale)
+    return jaccard(chosen, truth)
 
 
 def iou_f1(predicted: Flags, rationale: Flags, threshold: float = 0.5) -> float:
@@ -130,8 +122,7 @@ def iou_f1(predicted: Flags, rationale: Flags, threshold: float = 0.5) -> float:
     >>> iou_f1([True, True, False, True], [True, True, True, False])
     0.6666666666666666
     """
-    chosen, truth = _flags(predicted, "predicted"), _flags(rationale, "rationale")
-    _same_length(predicted=chosen, rationale=truth)
+    chosen, truth = _both(predicted=predicted, rationale=rationale)
     if not 0.5 <= threshold <= 1:
         raise Error(f"threshold={threshold!r}: give a number from 0.5 to 1.")
     runs, human = list(spans_of(chosen)), list(spans_of(truth))
@@ -149,15 +140,8 @@ def _f1(both: int, chosen: int, truth: int) -> float:
     return 2 * both / (chosen + truth) if chosen + truth else math.nan
 
 
-def _flags(values: Flags, name: str) -> np.ndarray:
-    """Return flags, or numbers that are 0 or 1, as booleans."""
-    array = np.asarray(values)
-    if array.ndim != 1 or not len(array) or not np.isin(array, (0, 1)).all():
-        raise Error(f"{name}={values!r:.60}: give True or False for each word.")
-    return array.astype(bool)
-
-
-def _same_length(**arrays: np.ndarray) -> None:
-    (a, first), (b, second) = arrays.items()
-    if len(first) != len(second):
-        raise Error(f"{a} has {len(first)} words and {b} {len(second)}: give one entry for each word of the same text.")
+def _both(**given: Flags) -> tuple[np.ndarray, np.ndarray]:
+    """Return which words are chosen and which are in the rationale."""
+    first, second = (flags(values, name, "word") for name, values in given.items())
+    same_length("word", **dict(zip(given, (first, second), strict=True)))
+    return first, second

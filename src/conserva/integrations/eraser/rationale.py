@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import Error
+from ...evaluation.evidence_measures import finite
 from ...results.explanation import Explanation
 
 Spans: TypeAlias = Mapping[int, tuple[int, int]]
@@ -159,14 +160,3 @@ def spans_of(rationale: Sequence[bool] | np.ndarray) -> Iterator[tuple[int, int]
         numbers = list(run)
         if chosen:
             yield numbers[0], numbers[-1] + 1
-
-
-def finite(values: Sequence[float] | np.ndarray, name: str) -> np.ndarray:
-    """Return finite numbers as an array; `name` is what an error calls them."""
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise Error(f"{name}={values!r:.60}: give a list of numbers.") from None
-    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
-        raise Error(f"{name}={values!r:.60}: give a list of one or more finite numbers.")
-    return numbers

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import Error
-from ...evaluation.result import HIGHER_IS_BETTER, Evaluation, Interval, MethodResult
+from ...evaluation.comparison import Interval
+from ...evaluation.result import HIGHER_IS_BETTER, Evaluation, MethodResult
 from .published import published
 from .result import AnyResult, row_of
 from .rows import OURS, Row, method_of

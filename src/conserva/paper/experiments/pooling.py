@@ -31,7 +31,7 @@ def pool(folders: Sequence[Path], evaluations: Sequence[Evaluation], data: str) 
     pooled = ((each[0][0], {"methods": _mean([curves["methods"] for _, curves in each])}) for each in journals)
     settings = {name: first.protocol[name] for name in ("target", "steps")}
     protocol = replace(PROTOCOLS[first.protocol["name"]], **settings)
-    methods, pairs = summarise(pooled, protocol, first.provenance["seed"])
+    methods, pairs, _ = summarise(pooled, protocol, first.provenance["seed"])
     found = [{row.method: row.conservation for row in one.methods} for one in evaluations]
     return replace(
         first,

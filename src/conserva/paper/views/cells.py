@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...evaluation.result import Interval
+from ...evaluation.comparison import Interval
 from ...views.evaluation_wording import interval, short, without_zero
 from ...views.markdown import listed, stacked
 
