@@ -5,8 +5,8 @@ each kind, keeps those that the model answers rightly by greedy decoding, explai
 prints tables: the measures by kind and method. The results are written line by line, so that a run that was stopped
 goes on where it was, and the same file takes further items, kinds and methods.
 
-An item counts if the model says all tokens of its answer; explained is the logit of the first of them (`--target first`),
-or the sum of all (`--target sum`). The kinds squad, known and ioi need their files in the folder of `--data`.
+An item counts if the model says all tokens of its answer; explained is the logit of the first of them, or the sum of
+all (`--target sum`). The kinds squad, known and ioi need their files in the folder of `--data`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures of one explanation against the known evidence, and of its sums against the model under ablations.
 
-All take the scores of the features (tokens or words) and whether each is evidence; the most is 1. Features with the same
-score have no order: each counts as the mean of them, which is what a random order among them has on average, nearly.
+All but the last take the scores of features (tokens or words) and whether each is evidence; the most is 1. Features
+with the same score have no order: the evidence among them counts as spread evenly over them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ COSTLY = ("ig", "a-flow", "chefer", "partial-lrp")
 
 
 def default() -> list[str]:
-    """Return the names of the methods that are measured unless others are asked for: new ones of conserva among them."""
+    """Return the names of the methods that are measured by default: of conserva all but costly ones."""
     return [*(name for name in conserva.methods() if name not in COSTLY), LEAVE_ONE_OUT]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,7 @@ def read(task: Causal, item: Item, begin: str = "") -> Read | None:
 
 
 def _encoded(task: Causal, prompt: Prompt) -> EncodedPrompt:
-    return encoded_prompt(task.tokenizer, task.vocabulary, prompt, task.longest, False)
+    return encoded_prompt(task.tokenizer, task.vocabulary, prompt, sys.maxsize, False)
 
 
 def overlapping(offsets: Sequence[Span | None], spans: Sequence[Span]) -> np.ndarray:

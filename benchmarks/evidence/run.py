@@ -97,7 +97,7 @@ class Run:
             if right == self.amount.items or tried == self.amount.tries:
                 return
             one = read(self.task, item, self.settings.begin)
-            if one is None or len(one) > self.amount.tokens or not usable(one):
+            if one is None or not self._fits(one) or not usable(one):
                 continue
             tried += 1
             if item.key not in self.found.tried:
@@ -107,6 +107,9 @@ class Run:
             if self.found.tried[item.key]["right"]:
                 right += 1
                 yield one
+
+    def _fits(self, one: Read) -> bool:
+        return len(one) <= self.amount.tokens and len(one) + len(one.answer) <= self.task.longest
 
     def measure(self, one: Read, wanted: Sequence[str], timed: bool) -> None:
         """Measure the methods on an item, unless the journal has them."""

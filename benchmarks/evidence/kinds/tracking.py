@@ -1,4 +1,4 @@
-"""Variables that are assigned to each other, as in RULER's variable tracking: the evidence is the chain of the asked one.
+"""Variables that are assigned to each other, as in RULER's variable tracking: the evidence is the chain of one of them.
 
 "K = 48213. Q = K. Z = Q." gives a number a second and a third name. Chains of other numbers stand between. The value of
 the last variable is asked for, and only all statements of its chain together say what it is.
