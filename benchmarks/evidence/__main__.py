@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))  # this folder is a package of that one
@@ -25,7 +26,7 @@ from conserva._util.journal import Journal
 from evidence import methods
 from evidence.item import SPLITS, Source
 from evidence.kinds import KINDS
-from evidence.run import Amount, Run, Settings, check
+from evidence.run import Amount, Run, Settings, checked
 from evidence.summary import tables
 
 BEGIN = "\n"
@@ -52,6 +53,7 @@ def main(given: Sequence[str] | None = None) -> None:
         "--parts", type=int, default=Settings.parts, help="the most parts that are removed of a document"
     )
     options.add_argument("--timed", type=int, default=Amount.timed, help="of how many items of a kind to measure costs")
+    options.add_argument("--by", default="depth,length,hops", help="labels of items to show top-1 by")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--device", default="cpu")
     options.add_argument("--out", type=Path, required=True, help="the file of results, to be gone on with if it exists")
@@ -60,8 +62,7 @@ def main(given: Sequence[str] | None = None) -> None:
     if chosen.items < 1 or chosen.parts < 2 or chosen.ablations < 0:
         options.error("--items must be at least 1, --parts at least 2, and --ablations not negative")
     kinds, wanted = chosen.kinds.split(","), chosen.methods.split(",")
-    task = conserva.load(chosen.model).to(chosen.device)
-    check(task, kinds, wanted)
+    task = checked(conserva.load(chosen.model), kinds, wanted).to(chosen.device)
     lengths = [int(length) for length in chosen.lengths.split(",")]
     begin = "" if adds_a_beginning(task.tokenizer) else BEGIN
     settings = Settings(chosen.target, begin, chosen.ablations, chosen.parts, chosen.seed)
@@ -77,16 +78,15 @@ def main(given: Sequence[str] | None = None) -> None:
             print(f"{kind}: {len(measured[kind])} items", file=sys.stderr, flush=True)
     finally:
         journal.close()
-    text = tables(run.found, measured, wanted, chosen.seed)
+    text = tables(run.found, measured, wanted, chosen.by.split(",") if chosen.by else [], chosen.seed)
     print(text)
     if chosen.table:
         chosen.table.write_text(text, encoding="utf-8")
 
 
-def adds_a_beginning(tokenizer: object) -> bool:
+def adds_a_beginning(tokenizer: Any) -> bool:
     """Return whether a tokenizer puts a special token before a text."""
-    ids = tokenizer("a")["input_ids"]  # type: ignore[operator]
-    return ids[0] in tokenizer.all_special_ids  # type: ignore[attr-defined,no-any-return]
+    return tokenizer("a")["input_ids"][0] in tokenizer.all_special_ids
 
 
 if __name__ == "__main__":

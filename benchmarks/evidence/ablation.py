@@ -71,10 +71,12 @@ def leave_one_out(task: Causal, one: Read, parts: np.ndarray, target: str) -> np
     kept = np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)])
     found = outputs(task, one, parts, kept, target)
     shares = np.append((found[0] - found[1:]) / np.bincount(parts[parts >= 0]), 0)
-    return shares[parts]
+    scores: np.ndarray = shares[parts]
+    return scores
 
 
 def sums(scores: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """Return the sum of the scores of the tokens of each part."""
     inside = parts >= 0
-    return np.bincount(parts[inside], scores[inside])
+    found: np.ndarray = np.bincount(parts[inside], scores[inside])
+    return found

@@ -14,6 +14,7 @@ import numpy as np
 
 import conserva
 from conserva._util.journal import Journal
+from conserva.attribution import find
 from conserva.errors import NotApplicable
 from conserva.tasks import Causal
 
@@ -174,8 +175,8 @@ def measured(one: Read, scores: np.ndarray) -> dict[str, dict[str, float]]:
     return found
 
 
-def check(task: Any, kinds: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise an `Error` for what cannot run, before anything does."""
+def checked(task: Any, kinds: Sequence[str], wanted: Sequence[str]) -> Causal:
+    """Return the task; raise an `Error` for what cannot run, before anything does."""
     if not isinstance(task, Causal):
         raise conserva.Error(f"{task!r} is not a causal language model.")
     for name in kinds:
@@ -183,4 +184,5 @@ def check(task: Any, kinds: Sequence[str], wanted: Sequence[str]) -> None:
             raise conserva.Error(f"kind={name!r} is unknown: choose of {', '.join(KINDS)}.")
     for name in wanted:
         if name != methods.LEAVE_ONE_OUT:
-            methods.find(name)
+            find(name)
+    return task

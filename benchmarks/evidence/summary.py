@@ -17,10 +17,17 @@ from .run import Found
 
 HEADS = {"top1": "top-1", "pointing": "pointing", "iou": "IoU", "ap": "AP", "recall": "recall at 10 %", "lds": "LDS"}
 MAIN = ("document token", "document word")
+THIRDS = ("early", "middle", "late")
 COMPARED = ("top1", "ap", "lds")
 
 
-def tables(found: Found, kinds: Mapping[str, Sequence[str]], wanted: Sequence[str], seed: int = 0) -> str:
+def tables(
+    found: Found,
+    kinds: Mapping[str, Sequence[str]],
+    wanted: Sequence[str],
+    labels: Sequence[str] = (),
+    seed: int = 0,
+) -> str:
     """Return the tables as markdown.
 
     Parameters
@@ -31,6 +38,8 @@ def tables(found: Found, kinds: Mapping[str, Sequence[str]], wanted: Sequence[st
         The keys of the measured items by kind.
     wanted
         The methods.
+    labels
+        The labels that top-1 is shown by, for the kinds that have them.
     seed
         That of the bootstrap.
     """
@@ -45,6 +54,7 @@ def tables(found: Found, kinds: Mapping[str, Sequence[str]], wanted: Sequence[st
             parts.append(_table(found, keys, names, where, columns, seed))
         parts.append(_differences(found, keys, names, seed))
         parts.append(_scopes(found, keys, names))
+        parts += [_by(found, keys, names, label) for label in labels if label in found.tried[keys[0]]["labels"]]
     return "\n\n".join(parts) + "\n"
 
 
@@ -121,6 +131,21 @@ def _scopes(found: Found, keys: Sequence[str], names: Sequence[str]) -> str:
     for name in names:
         cells = [np.mean(values(found, keys, name, f"{scope} token", "top1")) for scope in SCOPES]
         cells += [np.mean(values(found, keys, name, "shares", share)) for share in ("sink", "template")]
+        lines.append(f"| {' | '.join([name, *(f'{cell:.2f}' for cell in cells)])} |")
+    return "\n".join(lines)
+
+
+def _by(found: Found, keys: Sequence[str], names: Sequence[str], label: str) -> str:
+    groups: dict[Any, list[str]] = {}
+    for key in keys:
+        value = found.tried[key]["labels"][label]
+        group = THIRDS[min(2, int(3 * value))] if label == "depth" else value
+        groups.setdefault(group, []).append(key)
+    columns = sorted(groups, key=THIRDS.index if label == "depth" else None)
+    lines = [f"Top-1 by token in the document, by {label}:", ""]
+    lines += _head(["method", *(f"{column} ({len(groups[column])})" for column in columns)])
+    for name in names:
+        cells = [np.mean(values(found, groups[column], name, MAIN[0], "top1")) for column in columns]
         lines.append(f"| {' | '.join([name, *(f'{cell:.2f}' for cell in cells)])} |")
     return "\n".join(lines)
 

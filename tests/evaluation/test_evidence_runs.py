@@ -106,11 +106,14 @@ def test_scores_that_are_not_finite_are_counted_and_worth_nothing(
     keys, found = _run(long_task, source, tmp_path / "some.jsonl", wanted)
     summary = part("summary")
     assert summary.values(found, keys, "gi", "document token", "ap") == [0, 0, 0]
-    text = summary.tables(found, {"tracking": keys}, wanted)
+    text = summary.tables(found, {"tracking": keys}, wanted, ["hops", "length"])
     assert "| tracking | 3 | 3 | 1.00 | 3 | 3 |" in text
     assert re.search(r"^\| gi \| 0\.00 \[0\.00, 0\.00\] .*\| 3 \|$", text, re.M)
     assert re.search(r"^\| exact .*\| 0 \|$", text, re.M)
     assert "rollout" not in text
+    hops = [found.tried[key]["labels"]["hops"] for key in keys]
+    assert "".join(f" | {one} ({hops.count(one)})" for one in sorted(set(hops))) in text
+    assert "by length" not in text
 
 
 def test_differences_are_to_the_best_method() -> None:
@@ -148,9 +151,9 @@ def test_the_command_prints_and_goes_on(
 
 def test_what_is_unknown_is_refused_before_anything_runs() -> None:
     task = causal()
-    check = part("run").check
+    check = part("run").checked
     with pytest.raises(conserva.Error, match="kind='squid' is unknown"):
         check(task, ["squid"], [])
     with pytest.raises(conserva.Error, match="exakt"):
         check(task, ["squad"], ["leave-one-out", "exakt"])
-    check(task, ["squad"], ["leave-one-out", "exact"])
+    assert check(task, ["squad"], ["leave-one-out", "exact"]) is task
