@@ -90,9 +90,12 @@ def read(task: Causal, item: Item, begin: str = "") -> Read | None:
             break
     else:
         return None
-    evidence, (document,) = ([(start + a, start + b) for a, b in spans] for spans in (item.evidence, [item.document]))
+
+    def has(spans: Sequence[Span]) -> np.ndarray:
+        return overlapping(encoded.offsets, [(start + first, start + end) for first, end in spans])
+
     answer = tuple(np.array(told.ids)[inside].tolist())
-    return Read(item, encoded, answer, overlapping(encoded.offsets, evidence), overlapping(encoded.offsets, [document]))
+    return Read(item, encoded, answer, has(item.evidence), has([item.document]))
 
 
 def _encoded(task: Causal, prompt: Prompt) -> EncodedPrompt:

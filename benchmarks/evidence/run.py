@@ -15,7 +15,6 @@ import numpy as np
 import conserva
 from conserva._util.journal import Journal
 from conserva.attribution import find
-from conserva.errors import NotApplicable
 from conserva.tasks import Causal
 
 from . import ablation, methods
@@ -136,7 +135,7 @@ class Run:
             scores, seconds = methods.timed(
                 self.task, lambda: methods.scores(self.task, one, method, parts, self.settings.target)
             )
-        except NotApplicable as error:
+        except conserva.Error as error:  # the other methods go on
             return {"skipped": str(error)}
         finite = bool(np.isfinite(scores).all())
         if not finite:  # such scores point nowhere

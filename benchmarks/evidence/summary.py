@@ -45,10 +45,12 @@ def tables(
     """
     parts = [answered(found, kinds)]
     for kind, keys in kinds.items():
-        names = [name for name in wanted if any("finite" in found.rows[key, name] for key in keys)]
+        names = [name for name in wanted if any("measures" in found.rows[key, name] for key in keys)]
         if not names:
             continue
         parts.append(f"## {kind}, {len(keys)} items")
+        for name in (name for name in wanted if name not in names):
+            parts.append(f"Not measured: {name}. {found.rows[keys[0], name].get('skipped', 'No score is finite.')}")
         for where in MAIN:
             columns = [*NAMES, "lds"] if where == MAIN[0] and _has(found, keys, names, "lds") else list(NAMES)
             parts.append(_table(found, keys, names, where, columns, seed))
@@ -70,7 +72,7 @@ def answered(found: Found, kinds: Mapping[str, Sequence[str]]) -> str:
 
 
 def values(found: Found, keys: Sequence[str], method: str, where: str, measure: str) -> list[float]:
-    """Return a measure of a method on each item; where it has none, as without finite scores, 0."""
+    """Return a measure of a method on each item; where it has none, since it failed or its scores are not finite, 0."""
     rows = [found.rows[key, method] for key in keys]
     if measure == "lds":
         return [row.get("lds", 0.0) for row in rows]
@@ -99,14 +101,17 @@ def _table(
         for measure in columns
     }
     heads = [HEADS[measure] for measure in columns]
-    lines = [f"Tokens of the {scope}, by {level}, with 95 % intervals; cost in forward passes:", ""]
-    lines += _head(["method", *heads, "cost", "not finite"])
+    lines = [
+        f"Tokens of the {scope}, by {level}, with 95 % intervals; cost in forward passes; failed or not finite:",
+        "",
+    ]
+    lines += _head(["method", *heads, "cost", "failed"])
     for name in names:
         cells = [_cell(numbers[measure][name]) for measure in columns]
         rows = [found.rows[key, name] for key in keys]
         costs = [row["cost"] for row in rows if "cost" in row]
         cost = f"{statistics.median(costs):.1f}" if costs else "-"
-        broken = sum(not row.get("finite", True) for row in rows)
+        broken = sum("measures" not in row for row in rows)
         lines.append(f"| {' | '.join([name, *cells, cost, str(broken)])} |")
     return "\n".join(lines)
 
