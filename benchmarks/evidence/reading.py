@@ -18,7 +18,9 @@ from conserva.tasks.prompts import EncodedPrompt, Prompt, encoded_prompt, prompt
 from .item import Item, Span
 
 SCOPES = ("document", "prompt", "whole")
-"""The tokens that scores are compared of: the document's; all that the user wrote; also the template's and the sink."""
+"""The tokens whose scores are compared: the document's; all that the user wrote; all, with template and sink.
+
+A space before the answer that is a token by itself is not the user's: it counts as the template's."""
 
 LEVELS = ("token", "word")
 AT_ONCE = 2048

@@ -102,7 +102,7 @@ class Run:
             tried += 1
             if item.key not in self.found.tried:
                 said = answers(self.task, one)
-                about = {"kind": item.kind, "split": item.split, "tokens": len(one), "labels": dict(item.labels)}
+                about = {"kind": item.kind, "tokens": len(one), "labels": dict(item.labels), "chance": chance(one)}
                 self._write({"item": item.key, **about, "first": said[0], "right": all(said)})
             if self.found.tried[item.key]["right"]:
                 right += 1
@@ -156,6 +156,16 @@ def usable(one: Read) -> bool:
     """Return whether the document has evidence, and something else to tell it from."""
     inside = one.evidence[one.places("document")]
     return bool(inside.any() and not inside.all())
+
+
+def chance(one: Read) -> dict[str, float]:
+    """Return the share of the evidence in each "scope level": how often a random feature is evidence."""
+    none = np.zeros(len(one))
+    return {
+        f"{scope} {level}": round(float(one.features(none, scope, level)[1].mean()), 5)
+        for scope in SCOPES
+        for level in LEVELS
+    }
 
 
 def measured(one: Read, scores: np.ndarray) -> dict[str, dict[str, float]]:

@@ -101,8 +101,10 @@ def _table(
         for measure in columns
     }
     heads = [HEADS[measure] for measure in columns]
+    random = np.mean([found.tried[key]["chance"][where] for key in keys])
     lines = [
-        f"Tokens of the {scope}, by {level}, with 95 % intervals; cost in forward passes; failed or not finite:",
+        f"Tokens of the {scope}, by {level}, with 95 % intervals; cost in forward passes; failed or not finite. "
+        f"A random {level} is evidence in {random:.2f} of cases:",
         "",
     ]
     lines += _head(["method", *heads, "cost", "failed"])

@@ -83,6 +83,14 @@ def test_scores_of_words_are_sums(task: Causal) -> None:
     assert shares == {"sink": round(0.5 / scores.sum(), 5), "template": 0}
 
 
+def test_chance_is_the_share_of_the_evidence(task: Causal) -> None:
+    one = _read(task, False)
+    found = part("run").chance(one)
+    assert found["document word"] == 1 / 4
+    assert found["prompt token"] == round(one.evidence.sum() / (len(one) - 1), 5)
+    assert found["whole token"] == round(one.evidence.sum() / len(one), 5)
+
+
 #           evidence at places 1, 3 and 5 of the order
 SCORES = np.array([9.0, 1.0, 7.0, 8.0, 6.0, 5.0])
 EVIDENCE = np.array([True, False, True, False, False, True])

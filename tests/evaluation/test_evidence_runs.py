@@ -113,6 +113,8 @@ def test_scores_that_are_not_finite_are_counted_and_worth_nothing(
     assert "| tracking | 3 | 3 | 1.00 | 3 | 3 |" in text
     assert re.search(r"^\| gi .*\| 2 \|$", text, re.M)
     assert re.search(r"^\| exact .*\| 0 \|$", text, re.M)
+    share = np.mean([found.tried[key]["chance"]["document token"] for key in keys])
+    assert f"A random token is evidence in {share:.2f} of cases" in text
     assert text.count("rollout") == 1
     assert "Not measured: rollout. It is for another kind of model." in text
     hops = [found.tried[key]["labels"]["hops"] for key in keys]
