@@ -30,7 +30,7 @@ def _said(item: Any) -> list[str]:
 def test_evidence_of_rows_stands_where_it_is_said_to(source: Any) -> None:
     found = {item.answer: item for item in _items("squad", source)}
     assert {answer: _said(item) for answer, item in found.items()} == {"France": ["France"], "Rome": ["Rome"]}
-    assert found["Rome"].prompt == "Rome is in Italy.\n\nQuestion: What is in Italy?\nAnswer:"
+    assert found["Rome"].prompt == "Rome is in Italy.\n\nQuestion: What is in Italy?\nAnswer (in a few words):"
     assert [_said(item) for item in sorted(_items("known", source), key=lambda item: item.answer)] == [
         ["Rome"],
         ["France"],

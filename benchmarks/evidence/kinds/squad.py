@@ -1,4 +1,8 @@
-"""Questions about a passage (SQuAD 2.0): the evidence is the answer in the passage."""
+"""Questions about a passage (SQuAD 2.0): the evidence is the answer in the passage.
+
+The prompt is the one of four that a small model answered best: of 50 items, SmolLM2-135M-Instruct said 8 answers whole
+with it, 5 with a plain "Answer:", and none in its chat template, where it begins with a sentence of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ def items(source: Source) -> Iterator[Item]:
         lead = len(context) - len(context.lstrip())
         yield Item(
             "squad",
-            f"{context[lead:]}\n\nQuestion: {row['question'].strip()}\nAnswer:",
+            f"{context[lead:]}\n\nQuestion: {row['question'].strip()}\nAnswer (in a few words):",
             context[start:end],
             ((start - lead, end - lead),),
             (0, len(context) - lead),
