@@ -117,10 +117,9 @@ def tables(results: Mapping[str, Evaluation]) -> list[str]:
 
 def summary(results: Mapping[str, Evaluation]) -> dict[str, Any]:
     """Return what the tables show as numbers: mean, low and high of each measure."""
+    first = next(iter(results.values()))
     return {
-        "versions": {
-            name: next(iter(results.values())).provenance.get(name) for name in ("conserva", "torch", "python")
-        },
+        "versions": {name: first.provenance.get(name) for name in ("conserva", "torch", "python")},
         "weights": {name: result.provenance.get("weights") for name, result in results.items()},
         "samples": {name: result.samples for name, result in results.items()},
         **{

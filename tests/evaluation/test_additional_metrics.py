@@ -244,7 +244,7 @@ def test_equal_scores_gain_nothing_from_positions(
         one = find("gi").apply(model, inputs, target)
         return replace(one, scores={name: torch.full_like(values, score) for name, values in one.scores.items()})
 
-    monkeypatch.setattr("conserva.evaluation.run.find", lambda name: Method(name, "", flat))
+    monkeypatch.setattr("conserva.evaluation.run.find", lambda name, **how: Method(name, "", flat))
     found = conserva.evaluate(exact_task, REVIEWS, ["flat"], **ALL)
     assert (found.methods[0].srg.low, found.methods[0].srg.high) == (0, 0)
     assert (found.methods[0].tau.low, found.methods[0].tau.high) == (0, 0)
