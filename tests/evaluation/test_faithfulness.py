@@ -248,7 +248,7 @@ def test_a_method_that_fails_names_the_sample(task: conserva.Text, monkeypatch) 
             raise conserva.Error("The relevance has nan or inf.")
         return find("gi").apply(model, inputs, target)
 
-    monkeypatch.setattr("conserva.evaluation.run.find", lambda name: Method(name, "", fails))
+    monkeypatch.setattr("conserva.evaluation.run.find", lambda name, **how: Method(name, "", fails))
     with pytest.raises(conserva.Error, match=r"Sample 3 \('not much.*nan or inf"):
         conserva.evaluate(task, REVIEWS, ["gi"])
     assert registry.find("gi").name == "gi"
@@ -261,7 +261,7 @@ def test_methods_that_do_not_apply_are_reported(task: conserva.Text, monkeypatch
     def refuses(model, inputs, target):
         raise NotApplicable("no maps here")
 
-    def pick(name: str) -> Method:
+    def pick(name: str, **how: object) -> Method:
         return Method(name, "", refuses) if name == "rollout" else find(name)
 
     monkeypatch.setattr("conserva.evaluation.run.find", pick)
