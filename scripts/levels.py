@@ -1,0 +1,303 @@
+"""Measure how the levels of AUAC move when one thing about the classifier or the evaluation is changed.
+
+`python scripts/levels.py --embeddings BERT --models FOLDER` trains the classifiers that are missing in the folder, on a
+CPU in minutes each, measures every change on some test texts, and writes docs/results/levels/levels.json;
+`python scripts/levels_page.py` writes the page from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from conserva import evaluate
+from conserva._util.versions import versions
+from conserva.datasets import dataset
+from conserva.evaluation.journal import NAME, samples_of
+from conserva.evaluation.statistics import area
+from conserva.paper.experiments.published import other_column, published
+from conserva.paper.experiments.result import shortened
+from conserva.paper.experiments.rows import AT
+from conserva.paper.training.recipe import TextRecipe
+from conserva.paper.training.record import read_training
+from conserva.paper.training.run import train
+from conserva.paper.training.texts import TextClassifier
+from conserva.tasks.loading import load
+from conserva.tasks.text import Text
+
+OUT = Path(__file__).parents[1] / "docs" / "results" / "levels" / "levels.json"
+COUNT, SEED, RANDOM_SEEDS, RESAMPLES = 400, 0, 5, 10_000
+METHODS = ("random", f"ah+ln{AT}")
+NAMES = ("random", "ah+ln")
+"""What the methods are called in the result."""
+PLACES = np.linspace(0, 1, 11)
+"""The shares of tokens at the points of a curve."""
+
+
+class LastRecipe(TextRecipe):
+    """A recipe that keeps the last epoch, whatever the validation split says."""
+
+    keep = "last"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: of the classifier's training, of the evaluation, or of the weight that each text has."""
+
+    title: str
+    group: str
+    """`texts`, `measure`, `removal` or `classifier`."""
+    split: str = "test"
+    weight: str = "equal"
+    """`equal`, `right`: only texts that are classified correctly, or `balanced`: all classes count alike."""
+    temperature: float | str = 1.0
+    """What logits are divided by; `printed` or `other`: so that the AU-MSE of Random is that of the paper's column of
+    the dataset, or of the column that may be exchanged with it."""
+    protocol: str = "paper"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `conserva.evaluate`."""
+    model: str = "seed-0"
+    """The classifier, a key of `MODELS`."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """How a classifier is trained, where that is not the dataset's recipe."""
+
+    seed: int = 0
+    as_released: bool = False
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    last: bool = False
+
+
+MODELS: Mapping[str, Model] = {
+    "seed-0": Model(),
+    "seed-1": Model(seed=1),
+    "one-epoch": Model(recipe={"epochs": 1}),
+    "ten-epochs": Model(recipe={"epochs": 10, "patience": 10}, last=True),
+    "paper-rate": Model(recipe={"learning_rate": 2e-5}),
+    "as-released": Model(as_released=True),
+}
+
+FEW = ("seed-0", "one-epoch")
+DATASETS: Mapping[str, tuple[str, ...]] = {
+    "tweeteval-emotion": tuple(MODELS),
+    "tweeteval-hate": FEW,
+    "meld-s": FEW,
+    "semaine": tuple(MODELS),
+}
+"""Dataset -> the classifiers that are trained on it: the small ones are trained in every way."""
+
+BASE = Change("as in the tables", "base")
+CHANGES = (
+    Change("only texts classified correctly", "texts", weight="right"),
+    Change("each class counts alike", "texts", weight="balanced"),
+    Change("validation split", "texts", split="validation"),
+    Change("training split", "texts", split="train"),
+    Change("predicted class", "measure", options={"watch": "predicted"}),
+    Change("logits times 2", "measure", temperature=0.5),
+    Change("logits times 1/2", "measure", temperature=2.0),
+    Change("logits scaled to the paper's AU-MSE", "measure", temperature="printed"),
+    Change("logits scaled to the AU-MSE of the other column", "measure", temperature="other"),
+    Change("one token a step", "measure", options={"steps": "each"}),
+    Change("special tokens stay", "removal", protocol="default", options={"watch": "true", "mask": "unk"}),
+    Change("token `[MASK]`", "removal", options={"mask": "mask"}),
+    Change("token `[PAD]`", "removal", options={"mask": "pad"}),
+    Change(
+        "hidden from attention, special tokens stay",
+        "removal",
+        protocol="default",
+        options={"watch": "true", "mask": "drop"},
+    ),
+    Change("another seed", "classifier", model="seed-1"),
+    Change("one epoch of training", "classifier", model="one-epoch"),
+    Change("ten epochs, the last kept", "classifier", model="ten-epochs"),
+    Change("learning rate 2e-05", "classifier", model="paper-rate"),
+    Change("quirks of the released code", "classifier", model="as-released"),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The points of some texts: samples x methods x points, their weights, and whether each is classified correctly."""
+
+    shown: np.ndarray
+    """The probability of the class as tokens are added."""
+    removed: np.ndarray
+    """The squared change of the logits as tokens are removed."""
+    weights: np.ndarray
+    right: np.ndarray
+
+    @property
+    def areas(self) -> np.ndarray:
+        """AUAC of each text: samples x methods."""
+        return area(self.shown, PLACES)
+
+    @property
+    def au_mse(self) -> np.ndarray:
+        """AU-MSE of Random over all texts, and of the other method."""
+        return np.average(area(self.removed, PLACES), axis=0, weights=self.weights)
+
+
+def main() -> None:
+    """Train, measure and write."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--embeddings", required=True, help="a folder or a name on the Hugging Face hub")
+    options.add_argument("--models", type=Path, required=True, help="the folder of the classifiers")
+    options.add_argument("--datasets", nargs="+", default=list(DATASETS))
+    options.add_argument("--count", type=int, default=COUNT, help="how many texts are drawn")
+    options.add_argument("--train-only", action="store_true", help="train the classifiers, and end")
+    options.add_argument("--out", type=Path, default=OUT)
+    given = options.parse_args()
+    for name in given.datasets:
+        for model in DATASETS[name]:
+            trained(name, model, given.embeddings, given.models)
+    if given.train_only:
+        return
+    known = json.loads(given.out.read_text(encoding="utf-8"))["datasets"] if given.out.exists() else {}
+    for name in given.datasets:
+        known[name] = measure_all(name, given.models, given.count)
+    result = {
+        "count": given.count,
+        "seed": SEED,
+        "random_seeds": RANDOM_SEEDS,
+        "resamples": RESAMPLES,
+        "versions": versions(),
+        "datasets": {name: known[name] for name in DATASETS if name in known},
+    }
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(shortened(result), indent=1) + "\n", encoding="utf-8")
+
+
+def measure_all(name: str, models: Path, count: int) -> dict[str, Any]:
+    """Return every change on a dataset, each beside the base."""
+    base = measure(name, BASE, models, count)
+    rows = []
+    for change in CHANGES:
+        if change.model not in DATASETS[name] or changes_nothing(change, name):
+            continue
+        if isinstance(change.temperature, str):
+            column = name if change.temperature == "printed" else other_column(name)
+            theirs = None if column is None else published("au_mse", column, "random")
+            if theirs is None:
+                continue
+            change = replace(change, temperature=float(np.sqrt(base.au_mse[0] / theirs.value)))
+        found = measure(name, change, models, count)
+        row = {"title": change.title, "group": change.group, "temperature": change.temperature}
+        rows.append({**row, **summary(found), "moved": moved(found, base, change.split == "test")})
+        print(name, change.title, rows[-1]["auac"], rows[-1]["moved"], flush=True)
+    kept = ("test_accuracy", "validation_accuracy", "kept_epoch", "last_epoch")
+    return {
+        "base": summary(base),
+        "changes": rows,
+        "models": {key: {what: read_training(models / name / key)[what] for what in kept} for key in DATASETS[name]},
+    }
+
+
+def changes_nothing(change: Change, name: str) -> bool:
+    """Return whether a change is of a setting that the dataset's own recipe has."""
+    own, new = TextClassifier(name).recipe(), MODELS[change.model].recipe
+    return bool(new) and all(getattr(own, key) == value for key, value in new.items())
+
+
+def trained(name: str, model: str, embeddings: str, models: Path) -> dict[str, Any]:
+    """Train a classifier, or return what its training wrote."""
+    how = MODELS[model]
+    classifier = TextClassifier(name, embeddings, how.as_released)
+    recipe = replace(classifier.recipe(), **how.recipe)
+    if how.last:
+        recipe = LastRecipe(**asdict(recipe))
+    print("training", name, model, flush=True)
+    return train(classifier, models / name / model, seed=how.seed, recipe=recipe)
+
+
+def measure(name: str, change: Change, models: Path, count: int) -> Measured:
+    """Evaluate one classifier on some texts, as a change says."""
+    task = load(models / name / change.model)
+    assert isinstance(task, Text)
+    assert isinstance(change.temperature, float)
+    for parameter in task.model.classifier.parameters():
+        parameter.data /= change.temperature
+    options = {"protocol": change.protocol, "random_seeds": RANDOM_SEEDS, "reference": False, "truncate": True}
+    with tempfile.TemporaryDirectory() as folder:
+        evaluate(
+            task, dataset(name).read(change.split), METHODS, count=count, seed=SEED, out=folder,
+            **options, **change.options,
+        )  # fmt: skip
+        records = list(samples_of(Path(folder) / NAME))
+    labels = np.array([scored["label"] for scored, _ in records])
+    right = np.array([scored["label"] == scored["predicted"] for scored, _ in records])
+    shown, removed = (
+        np.stack([_points(points["methods"], curve) for _, points in records]) for curve in ("activation", "pruning")
+    )
+    return Measured(shown, removed, weights_of(change.weight, labels, right), right)
+
+
+def weights_of(weight: str, labels: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the weight of each text."""
+    if weight == "right":
+        return right.astype(float)
+    if weight == "balanced":
+        classes, counts = np.unique(labels, return_counts=True)
+        shares = dict(zip(classes.tolist(), (len(labels) / (len(classes) * counts)).tolist(), strict=True))
+        return np.array([shares[label] for label in labels.tolist()])
+    return np.ones(len(labels))
+
+
+def _points(found: Mapping[str, Any], curve: str) -> np.ndarray:
+    """Return a curve of both methods at `PLACES`; of Random the mean over its seeds."""
+    each: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
+    for method, points in found.items():
+        values = np.array(points[curve])
+        at_places = np.interp(PLACES, np.linspace(0, 1, len(values)), values)
+        each["random" if method.startswith("random") else "ah+ln"].append(at_places)
+    return np.stack([np.mean(each[name], axis=0) for name in NAMES])
+
+
+def summary(found: Measured) -> dict[str, Any]:
+    """Return AUAC with its interval, and the probability where nothing and where everything is shown."""
+    areas = found.areas
+    mean = np.average(found.shown[:, 0], axis=0, weights=found.weights)
+    return {
+        "samples": int((found.weights > 0).sum()),
+        "accuracy": float(np.average(found.right, weights=found.weights)),
+        "auac": dict(zip(NAMES, interval(resampled(areas, found.weights, 0), areas, found.weights), strict=True)),
+        "au_mse": dict(zip(NAMES, found.au_mse.tolist(), strict=True)),
+        "start": float(mean[0]),
+        "end": float(mean[-1]),
+    }
+
+
+def moved(found: Measured, base: Measured, paired: bool) -> dict[str, list[float]]:
+    """Return by how much AUAC differs from the base: mean and interval; on the same texts they are drawn together."""
+    a, b = (resampled(one.areas, one.weights, seed) for one, seed in ((found, 0), (base, 0 if paired else 1)))
+    points = [np.average(one.areas, axis=0, weights=one.weights) for one in (found, base)]
+    limits = np.quantile(a - b, [0.025, 0.975], axis=0)
+    return {
+        name: [float(points[0][i] - points[1][i]), float(limits[0][i]), float(limits[1][i])]
+        for i, name in enumerate(NAMES)
+    }
+
+
+def resampled(areas: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarray:
+    """Return weighted means of resamples of the texts: resamples x methods."""
+    rng, count = np.random.default_rng(seed), len(areas)
+    draws = rng.multinomial(count, np.full(count, 1 / count), RESAMPLES) * weights
+    return (draws @ areas) / draws.sum(1, keepdims=True)
+
+
+def interval(draws: np.ndarray, areas: np.ndarray, weights: np.ndarray) -> list[list[float]]:
+    """Return mean and 95 % interval for each method."""
+    mean, limits = np.average(areas, axis=0, weights=weights), np.quantile(draws, [0.025, 0.975], axis=0)
+    return np.stack([mean, *limits], 1).tolist()
+
+
+if __name__ == "__main__":
+    main()
