@@ -33,7 +33,7 @@ from conserva.tasks.loading import load
 from conserva.tasks.text import Text
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "levels" / "levels.json"
-COUNT, SEED, RANDOM_SEEDS, RESAMPLES = 400, 0, 5, 10_000
+COUNT, SEED, RANDOM_SEEDS, RESAMPLES = 250, 0, 2, 10_000
 METHODS = ("random", f"ah+ln{AT}")
 NAMES = ("random", "ah+ln")
 """What the methods are called in the result."""
@@ -41,10 +41,14 @@ PLACES = np.linspace(0, 1, 11)
 """The shares of tokens at the points of a curve."""
 
 
-class LastRecipe(TextRecipe):
-    """A recipe that keeps the last epoch, whatever the validation split says."""
+class StoppedRecipe(TextRecipe):
+    """The first epochs of the training by the dataset's recipe: the learning rate falls as in all of its epochs."""
 
     keep = "last"
+
+    def share(self, step: int, total: int) -> float:
+        """Return the share of the learning rate for a step of the whole training."""
+        return super().share(step, total // self.epochs * TextRecipe().epochs)
 
 
 @dataclass(frozen=True)
@@ -74,28 +78,26 @@ class Model:
     seed: int = 0
     as_released: bool = False
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    last: bool = False
+    epochs: int | None = None
+    """After how many epochs the training is stopped; None where validation says."""
 
 
 MODELS: Mapping[str, Model] = {
     "seed-0": Model(),
+    "epochs-1": Model(epochs=1),
     "seed-1": Model(seed=1),
-    "one-epoch": Model(recipe={"epochs": 1}),
-    "ten-epochs": Model(recipe={"epochs": 10, "patience": 10}, last=True),
-    "paper-rate": Model(recipe={"learning_rate": 2e-5}),
     "as-released": Model(as_released=True),
+    "epochs-8": Model(epochs=8),
+    "paper-rate": Model(recipe={"learning_rate": 2e-5}),
 }
-
-FEW = ("seed-0", "one-epoch")
 DATASETS: Mapping[str, tuple[str, ...]] = {
     "tweeteval-emotion": tuple(MODELS),
-    "tweeteval-hate": FEW,
-    "meld-s": FEW,
-    "semaine": tuple(MODELS),
+    "semaine": ("seed-0", "epochs-1", "seed-1", "as-released"),
+    "tweeteval-hate": ("seed-0", "epochs-1"),
 }
-"""Dataset -> the classifiers that are trained on it: the small ones are trained in every way."""
+"""Dataset -> the classifiers that are trained on it."""
 
-BASE = Change("as in the tables", "base")
+BASE = Change("base", "base")
 CHANGES = (
     Change("only texts classified correctly", "texts", weight="right"),
     Change("each class counts alike", "texts", weight="balanced"),
@@ -117,8 +119,8 @@ CHANGES = (
         options={"watch": "true", "mask": "drop"},
     ),
     Change("another seed", "classifier", model="seed-1"),
-    Change("one epoch of training", "classifier", model="one-epoch"),
-    Change("ten epochs, the last kept", "classifier", model="ten-epochs"),
+    Change("stopped after 1 epoch", "classifier", model="epochs-1"),
+    Change("stopped after 8 epochs", "classifier", model="epochs-8"),
     Change("learning rate 2e-05", "classifier", model="paper-rate"),
     Change("quirks of the released code", "classifier", model="as-released"),
 )
@@ -126,14 +128,25 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The points of some texts: samples x methods x points, their weights, and whether each is classified correctly."""
+    """The points of some texts: samples x methods x points; their labels, whether they are predicted, and weights."""
 
     shown: np.ndarray
     """The probability of the class as tokens are added."""
     removed: np.ndarray
     """The squared change of the logits as tokens are removed."""
-    weights: np.ndarray
+    labels: np.ndarray
     right: np.ndarray
+    weights: np.ndarray
+
+    def weighted(self, weight: str) -> Measured:
+        """Return the same with weights by the name that a change gives them."""
+        if weight == "right":
+            return replace(self, weights=self.right.astype(float))
+        if weight == "balanced":
+            classes, counts = np.unique(self.labels, return_counts=True)
+            shares = dict(zip(classes.tolist(), (1 / counts).tolist(), strict=True))
+            return replace(self, weights=np.array([shares[label] for label in self.labels.tolist()]))
+        return self
 
     @property
     def areas(self) -> np.ndarray:
@@ -189,7 +202,8 @@ def measure_all(name: str, models: Path, count: int) -> dict[str, Any]:
             if theirs is None:
                 continue
             change = replace(change, temperature=float(np.sqrt(base.au_mse[0] / theirs.value)))
-        found = measure(name, change, models, count)
+        # Weights change neither texts nor points.
+        found = measure(name, change, models, count) if change.weight == "equal" else base.weighted(change.weight)
         row = {"title": change.title, "group": change.group, "temperature": change.temperature}
         rows.append({**row, **summary(found), "moved": moved(found, base, change.split == "test")})
         print(name, change.title, rows[-1]["auac"], rows[-1]["moved"], flush=True)
@@ -197,7 +211,11 @@ def measure_all(name: str, models: Path, count: int) -> dict[str, Any]:
     return {
         "base": summary(base),
         "changes": rows,
-        "models": {key: {what: read_training(models / name / key)[what] for what in kept} for key in DATASETS[name]},
+        "models": {
+            change.title: {what: read_training(models / name / change.model)[what] for what in kept}
+            for change in (BASE, *CHANGES)
+            if change is BASE or (change.group == "classifier" and change.model in DATASETS[name])
+        },
     }
 
 
@@ -212,8 +230,8 @@ def trained(name: str, model: str, embeddings: str, models: Path) -> dict[str, A
     how = MODELS[model]
     classifier = TextClassifier(name, embeddings, how.as_released)
     recipe = replace(classifier.recipe(), **how.recipe)
-    if how.last:
-        recipe = LastRecipe(**asdict(recipe))
+    if how.epochs is not None:
+        recipe = StoppedRecipe(**{**asdict(recipe), "epochs": how.epochs})
     print("training", name, model, flush=True)
     return train(classifier, models / name / model, seed=how.seed, recipe=recipe)
 
@@ -237,18 +255,7 @@ def measure(name: str, change: Change, models: Path, count: int) -> Measured:
     shown, removed = (
         np.stack([_points(points["methods"], curve) for _, points in records]) for curve in ("activation", "pruning")
     )
-    return Measured(shown, removed, weights_of(change.weight, labels, right), right)
-
-
-def weights_of(weight: str, labels: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the weight of each text."""
-    if weight == "right":
-        return right.astype(float)
-    if weight == "balanced":
-        classes, counts = np.unique(labels, return_counts=True)
-        shares = dict(zip(classes.tolist(), (len(labels) / (len(classes) * counts)).tolist(), strict=True))
-        return np.array([shares[label] for label in labels.tolist()])
-    return np.ones(len(labels))
+    return Measured(shown, removed, labels, right, np.ones(len(labels)))
 
 
 def _points(found: Mapping[str, Any], curve: str) -> np.ndarray:

@@ -162,7 +162,7 @@ def test_cells_are_worded() -> None:
 def test_columns_are_counted_as_printed() -> None:
     """Semaine beside the other column is no further column."""
     said = counted(TEXTS)
-    assert said.startswith("By AUAC, of 2 columns: agrees in 1, order differs in 1; rank correlation ")
+    assert said.startswith("By AUAC, of 2 columns: agrees in 1, disagrees weakly in 1; rank correlation ")
     assert "By AU-MSE, of 2 columns: agrees in 1, disagrees in 1;" in said
     assert "of 1 column: agrees in 1; rank correlation 1.00." in counted([SST2])
 

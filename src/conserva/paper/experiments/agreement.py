@@ -14,7 +14,7 @@ from .findings import TableColumn, columns, published_share
 from .published import other_column, published
 from .result import AnyResult
 
-AGREES, IN_ORDER, OPEN, DISAGREES = "agrees", "order agrees", "order differs", "disagrees"
+AGREES, IN_ORDER, OPEN, DISAGREES = "agrees", "agrees weakly", "disagrees weakly", "disagrees"
 
 
 @dataclass(frozen=True)

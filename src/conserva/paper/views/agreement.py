@@ -14,10 +14,10 @@ from ..experiments.result import AnyResult
 from .cells import METRICS, NONE, difference, number
 
 VERDICTS = {
-    AGREES: "the method that is first in the paper beats every other one here, all paired 95 % intervals excluding 0",
-    IN_ORDER: "it has the best mean here too, and an interval includes 0",
-    OPEN: "another method has a better mean here, and none is surely better",
-    DISAGREES: "another method surely beats it here, a paired interval excluding 0",
+    AGREES: "the method that is first in the paper surely beats every other one here: all paired 95 % intervals exclude 0",
+    IN_ORDER: "it has the best mean here too, but does not surely beat every other one",
+    OPEN: "another method has a better mean here, but none surely beats it",
+    DISAGREES: "another method surely beats it here",
 }
 
 
