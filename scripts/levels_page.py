@@ -9,7 +9,7 @@ from typing import Any
 
 from conserva.datasets import DATASETS
 from conserva.evaluation.result import Interval
-from conserva.paper.experiments.published import other_column, published
+from conserva.paper.experiments.published import published
 from conserva.paper.views.cells import NONE, difference, mean_and_interval, number, percent
 from conserva.views.markdown import listed, stacked, table
 
@@ -44,7 +44,7 @@ def page(found: Found, notes: str = "") -> str:
         f"[tables](../text/README.md) with seed 0, on at most {found['count']} texts drawn from the test split, by the "
         f"tables' protocol; Random is the mean of {found['random_seeds']} orders. `[low, high]`: 95 % intervals by "
         "bootstrap over the texts; a difference is taken on the same texts, except for other splits. Bold: the "
-        f"interval excludes 0. `{NONE}`: not measured."
+        f"interval excludes 0. *The paper*: by how much its number is above the base. `{NONE}`: not measured."
     )
     sections = {
         "What was found": notes.strip(),
@@ -69,10 +69,7 @@ _LEVELS = (
 
 def _moved(datasets: Mapping[str, Found], method: str) -> str:
     """Return a table of AUAC's differences from the base: a row for each change, a column for each dataset."""
-    rows = [
-        ["the paper, as printed", *(_theirs(one, name, method) for name, one in datasets.items())],
-        ["the paper, the other column", *(_theirs(one, other_column(name), method) for name, one in datasets.items())],
-    ]
+    rows = [["the paper", *(_theirs(one, name, method) for name, one in datasets.items())]]
     for group, title in GROUPS.items():
         changes = dict.fromkeys(
             row["title"] for one in datasets.values() for row in one["changes"] if row["group"] == group
@@ -83,8 +80,8 @@ def _moved(datasets: Mapping[str, Found], method: str) -> str:
     return table(["change", *(DATASETS[name].title for name in datasets)], rows)
 
 
-def _theirs(one: Found, column: str | None, method: str) -> str:
-    known = None if column is None else published("auac", column, method)
+def _theirs(one: Found, name: str, method: str) -> str:
+    known = published("auac", name, method)
     return NONE if known is None else number(known.value - one["base"]["auac"][method][0])
 
 
@@ -97,18 +94,14 @@ def _levels(name: str, one: Found) -> str:
         "", *(f"AUAC of {title}" for title in METHODS.values()), "nothing shown", "everything shown", "AU-MSE", "texts",
         "accuracy",
     )  # fmt: skip
-    rows = [
-        [label, *(_printed("auac", column, method) for method in METHODS), NONE, NONE,
-         _printed("au_mse", column, "random"), NONE, NONE]
-        for label, column in (("the paper, as printed", name), ("the paper, the other column", other_column(name)))
-        if column is not None
-    ]  # fmt: skip
+    theirs = [_printed("auac", name, method) for method in METHODS]
+    rows = [["the paper", *theirs, NONE, NONE, _printed("au_mse", name, "random"), NONE, NONE]]
     rows += [_level("base", one["base"]), *(_level(_with_factor(row), row) for row in one["changes"])]
     return f"### {DATASETS[name].title}\n{table(titles, rows)}"
 
 
-def _printed(metric: str, column: str, method: str) -> str:
-    known = published(metric, column, method)
+def _printed(metric: str, name: str, method: str) -> str:
+    known = published(metric, name, method)
     return NONE if known is None else number(known.value)
 
 
