@@ -204,7 +204,7 @@ def measure_all(name: str, models: Path, count: int) -> dict[str, Any]:
         found = measure(name, change, models, count) if change.weight == "equal" else base.weighted(change.weight)
         row = {"title": change.title, "group": change.group, "temperature": change.temperature}
         rows.append({**row, **summary(found), "moved": moved(found, base, change.split == "test")})
-        print(name, change.title, rows[-1]["auac"], rows[-1]["moved"], flush=True)
+        print(name, change.title, shortened(rows[-1]["moved"]), flush=True)
     kept = ("test_accuracy", "validation_accuracy", "kept_epoch", "last_epoch")
     return {
         "base": summary(base),

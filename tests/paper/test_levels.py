@@ -59,11 +59,11 @@ def change(found: dict[str, Any], title: str) -> dict[str, Any]:
     return dict(row)
 
 
-def test_the_base_is_the_papers_protocol(measured: tuple[Path, dict[str, Any]]) -> None:
+def test_the_base_is_the_papers_protocol(data: Dataset, measured: tuple[Path, dict[str, Any]]) -> None:
     folder, found = measured
     task = conserva.load(folder / "small" / "seed-0")
     evaluation = conserva.evaluate(
-        task, "small", ["random", "ah+ln:at=embeddings"], protocol="paper", random_seeds=levels.RANDOM_SEEDS,
+        task, data.read("test"), ["random", "ah+ln:at=embeddings"], protocol="paper", random_seeds=levels.RANDOM_SEEDS,
         reference=False,
     )  # fmt: skip
     for name, one in zip(levels.NAMES, evaluation.methods, strict=True):
