@@ -18,6 +18,7 @@ from conserva.datasets.graph_catalogue import GRAPH_DATASETS  # noqa: E402
 from conserva.paper.experiments.findings import columns  # noqa: E402
 from conserva.paper.experiments.result import AnyResult, GraphResult, TextResult, reached  # noqa: E402
 from conserva.paper.views import results  # noqa: E402
+from conserva.paper.views.agreement import counted  # noqa: E402
 from conserva.paper.views.cells import MEASURES  # noqa: E402
 from zoo_types import BILINEAR, REFUSED, WORKING  # noqa: E402 - found only now that tests/support is on the path
 
@@ -156,6 +157,15 @@ def text_table() -> str:
     return "\n".join(lines)
 
 
+def agreement_lines() -> str:
+    """Count the columns of the paper's tables that the results agree with."""
+    lines = [
+        f"- [{name}](results/{folder.name}/README.md#does-it-agree-with-the-paper). {counted(stored(folder))}"
+        for name, folder in (("Texts", TEXT), ("Graphs", GRAPHS))
+    ]
+    return "\n".join(lines)
+
+
 def graphs_table() -> str:
     """Show AUAC on graphs under every masking."""
     found = stored(GRAPHS)
@@ -187,7 +197,7 @@ def main() -> None:
     fill(docs / "models.md", {"models": models()})
     fill(docs / "cost.md", {"cost": cost()})
     fill(docs / "faithfulness.md", {"faithfulness": faithfulness()})
-    fill(docs / "paper.md", {"text": text_table(), "graphs": graphs_table()})
+    fill(docs / "paper.md", {"agreement": agreement_lines(), "text": text_table(), "graphs": graphs_table()})
     fill(docs / "audit.md", {"audit": audit()})
 
 

@@ -50,6 +50,8 @@ def test_tables_hold_every_cell_and_the_authors_numbers(kind: str, title: str, m
             value = None if theirs is None else without_zero(short(theirs.value))
             if kind == "texts":
                 last = [] if theirs is None else [f"{words[theirs.source]} {value}"]
+                exchanged = published(metric, "meld-s", row.method) if one.dataset == "semaine" else None
+                last += [] if exchanged is None else [f"or {without_zero(short(exchanged.value))}"]
                 assert plain(line[one.title]) == cell(one, "", metric, row.method) + last
                 continue
             for mask in one.evaluations:
@@ -76,15 +78,17 @@ def test_the_best_of_the_paper_is_bold(metric: str, of_texts: list[str], of_mnis
 def test_numbers_are_written_as_in_the_paper() -> None:
     rows = tables(section(page(TEXTS), "Table 1: AUAC"))[0]
     assert row_in(rows, method="LRP (AH+LN)")["SST-2"] == "**.900**<br>[.873,&nbsp;.918]<br>paper&nbsp;.908"
-    assert row_in(rows, method="LRP (LN)")["Semaine"] == ".460<br>[.446,&nbsp;.469]<br>slides&nbsp;.593"
+    assert row_in(rows, method="LRP (LN)")["Semaine"] == ".460<br>[.446,&nbsp;.469]<br>slides&nbsp;.593<br>or&nbsp;.632"
     rows = tables(section(page(TEXTS), "Table 2: AU-MSE"))[0]
-    assert row_in(rows, method="Random")["Semaine"] == "20.0<br>[19.4,&nbsp;20.4]"
+    assert row_in(rows, method="Random")["Semaine"] == "20.0<br>[19.4,&nbsp;20.4]<br>paper&nbsp;1.92<br>or&nbsp;2.54"
+    bullet = "- or: the number in another column, with which that of Semaine may be exchanged"
+    assert [bullet in section(page(some), "Table 1: AUAC") for some in (TEXTS, TEXTS[:1])] == [True, False]
 
 
 def test_au_mse_is_also_given_as_a_share_of_randoms() -> None:
     rows = tables(section(page(TEXTS), "Table 2: AU-MSE"))[1]
     assert row_in(rows, method="LRP (AH+LN)")["SST-2"] == ".375<br>theirs&nbsp;.393"
-    assert row_in(rows, method="LRP (AH+LN)")["Semaine"] == ".500"
+    assert row_in(rows, method="LRP (AH+LN)")["Semaine"] == ".500<br>theirs&nbsp;.563<br>or&nbsp;.583"
     assert row_in(rows, method="A-Flow")["Semaine"] == "-"
     rows = tables(section(page(GRAPHS), "Table 2: AU-MSE"))[1]
     row = row_in(rows, method="LRP (AH+LN)")
@@ -329,7 +333,7 @@ def test_what_was_changed_is_in_the_start_and_in_the_command() -> None:
 @KINDS
 def test_notes_and_quick_runs(kind: str) -> None:
     text = page(RESULTS[kind], "Look *here*.\n")
-    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[:3] == ["Models", "Notes", "Table 1: AUAC"]
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[1:4] == ["Models", "Notes", "Table 1: AUAC"]
     assert section(text, "Notes").strip() == "Look *here*."
     assert "## Notes" not in page(RESULTS[kind])
     assert QUICK not in text

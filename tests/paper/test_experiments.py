@@ -111,14 +111,8 @@ def test_published_numbers_have_a_source() -> None:
                 assert 0 < found.value < (1 if metric == "auac" else 200)
     assert published("auac", "sst2", "ah+ln:at=embeddings") == published("auac", "sst2", "ah+ln")
     assert published("auac", "sst2", "exact") is None
-    assert published("au_mse", "meld-s", "gi") is None
     assert [published_accuracy(name) for name in ("sst2", "semaine", "mnist")] == [0.813, None, 0.972]
     assert published_accuracy("bace", "roc_auc") == 0.835
-    paper = [row.method for row in PLANS["graphs"].rows if row.group == "paper"]
-    empty = [
-        (name, method) for name in ("bace", "mnist") for method in paper if published("auac", name, method) is None
-    ]
-    assert empty == [("mnist", "a-flow")]
 
 
 # A run.

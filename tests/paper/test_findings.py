@@ -98,7 +98,7 @@ def test_shares_and_orders() -> None:
     assert one.share_of_random("au_mse", "LRP (AH)") is None
     assert measured("sst2", ("random",)).share_of_random("au_mse", OURS) is None
     assert published_share("au_mse", "sst2", METHOD) == pytest.approx(1.564 / 3.977)
-    assert published_share("au_mse", "semaine", METHOD) is None
+    assert published_share("au_mse", "semaine", "a-flow") is None
     other = measured("semaine", (AH,))
     assert other.seeds_behind("auac", OURS, "GI") == [1]
     assert other.seeds_behind("auac", OURS, "GAE") == []

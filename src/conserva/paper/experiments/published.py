@@ -36,6 +36,18 @@ def published_accuracy(dataset: str, metric: str = "accuracy") -> float | None:
     return found
 
 
+def utterances(dataset: str) -> int | None:
+    """Return how many utterances a dataset has by the paper's text, where the data have another number, or None."""
+    found: int | None = _all()["utterances"].get(dataset)
+    return found
+
+
+def other_column(dataset: str) -> str | None:
+    """Return the dataset whose column in the paper's tables may be that of this one, or None."""
+    found: str | None = _all()["exchanged"].get(dataset)
+    return found
+
+
 def _meant(dataset: str) -> str:
     """Return the name of a dataset in the paper, which does not say how it was split."""
     return str(_all()["same"].get(dataset, dataset))

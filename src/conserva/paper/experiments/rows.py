@@ -45,7 +45,7 @@ TEXT_ROWS = (
 
 GRAPH_ROWS = (
     *(
-        Row(row.title, row.method.removesuffix(AT), "more" if row.group == "slides" else row.group)
+        Row(row.title, row.method.removesuffix(AT), row.group)
         for row in TEXT_ROWS
         if row.group in ("paper", "slides", "more")
     ),

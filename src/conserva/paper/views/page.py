@@ -10,15 +10,17 @@ from ...evaluation.result import HIGHER_IS_BETTER
 from ...views.evaluation_wording import TITLES, heading
 from ...views.markdown import escaped, listed, picture, stacked, table
 from ..experiments.findings import TableColumn, columns, definition_of, published_share, short_name
-from ..experiments.published import published, sources
+from ..experiments.published import other_column, published, sources
 from ..experiments.result import AnyResult
 from ..experiments.rows import OURS, Row, method_of
+from .agreement import agreement
 from .cells import METRICS, NONE, difference, mean_and_interval, number, seeds_of, size
 from .models import models, trainings_tried
 from .panels import conservation_caption, curves_caption
 from .wording import wording_of
 
 PAGE, CURVES, CONSERVATION = "README.md", "curves.png", "conservation.png"
+AGREEMENT = "Does it agree with the paper?"
 QUICK = "A quick run on a small slice: the numbers mean nothing."
 
 GROUPS = {
@@ -36,8 +38,8 @@ RIVALS = ("GI", "LRP (AH)", "LRP (LN)", "GAE")
 EACH = ("Random", "A-Last", "GAE", "GI", OURS, "exact")
 
 Cell = Callable[[TableColumn, Row], str]
-Theirs = Callable[[AnyResult, Row], tuple[str, float] | None]
-"""Returns what the authors' number of a row is called, and the number."""
+Theirs = Callable[[str, Row], tuple[str, float] | None]
+"""Returns what the authors' number of a row is called, and the number, in their column of a dataset."""
 
 
 def page(results: Sequence[AnyResult], notes: str = "", tried: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -55,6 +57,7 @@ def page(results: Sequence[AnyResult], notes: str = "", tried: Sequence[Mapping[
     pictures = [wording_of(results).examples_picture(one) for one in results]
     results, tried, notes = escaped(results), escaped(tried), printable(notes, keep="\n\t")
     sections = {
+        AGREEMENT: agreement(results),
         "Models": "\n\n".join(part for part in (models(results), trainings_tried(results, tried)) if part),
         "Notes": notes.strip(),
         "Table 1: AUAC": _areas(results, "auac"),
@@ -105,8 +108,8 @@ def _areas(results: Sequence[AnyResult], metric: str) -> str:
         found = one.row(row.title)
         return mean_and_interval(None if found is None else getattr(found, metric), row.title == best[one.title])
 
-    def theirs(one: AnyResult, row: Row) -> tuple[str, float] | None:
-        found = published(metric, one.dataset, row.method)
+    def theirs(dataset: str, row: Row) -> tuple[str, float] | None:
+        found = published(metric, dataset, row.method)
         return None if found is None else (SOURCES[found.source], found.value)
 
     better = "higher" if HIGHER_IS_BETTER[metric] else "lower"
@@ -125,18 +128,24 @@ def _areas(results: Sequence[AnyResult], metric: str) -> str:
         "Bold: the best mean among the paper's methods.",
         signs if metric == "au_mse" else "",
         _by_group(results, cell, theirs),
-        "\n".join(f"- {SOURCES[source]}: {sources()[source]}" for source in used),
+        "\n".join([*(f"- {SOURCES[source]}: {sources()[source]}" for source in used), *_exchanged(results)]),
         _refused(results),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _exchanged(results: Sequence[AnyResult]) -> list[str]:
+    """Return what the second of two numbers of the authors is."""
+    found = [one.title for one in results if other_column(one.dataset)]
+    return [f"- or: the number in another column, with which that of {listed(found)} may be exchanged"] if found else []
 
 
 def _shares(results: Sequence[AnyResult]) -> str:
     def cell(one: TableColumn, row: Row) -> str:
         return number(one.share_of_random("au_mse", row.title))
 
-    def theirs(one: AnyResult, row: Row) -> tuple[str, float] | None:
-        found = published_share("au_mse", one.dataset, row.method)
+    def theirs(dataset: str, row: Row) -> tuple[str, float] | None:
+        found = published_share("au_mse", dataset, row.method)
         return None if found is None else ("theirs", found)
 
     note = (
@@ -177,10 +186,18 @@ def _titles(result: AnyResult) -> list[str]:
 
 def _cells(result: AnyResult, row: Row, cell: Cell, theirs: Theirs) -> list[str]:
     found = columns([result])
-    cells, their = [cell(one, row) for one in found], theirs(result, row)
+    cells, their = [cell(one, row) for one in found], theirs(result.dataset, row)
     if found[0].mask:
         return [*cells, NONE if their is None else number(their[1])]
-    return [stacked(cells[0], "" if their is None else f"{their[0]} {number(their[1])}")]
+    other = other_column(result.dataset)
+    exchanged = None if other is None else theirs(other, row)
+    return [
+        stacked(
+            cells[0],
+            "" if their is None else f"{their[0]} {number(their[1])}",
+            "" if exchanged is None else f"or {number(exchanged[1])}",
+        )
+    ]
 
 
 # Comparisons
