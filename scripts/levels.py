@@ -92,6 +92,7 @@ MODELS: Mapping[str, Model] = {
 DATASETS: Mapping[str, tuple[str, ...]] = {
     "tweeteval-emotion": tuple(MODELS),
     "tweeteval-hate": ("seed-0", "epochs-1"),
+    "semaine": ("seed-0", "epochs-1", "as-released"),
 }
 """Dataset -> the classifiers that are trained on it."""
 LEFT_OUT = {"tweeteval-hate": ("removal",)}

@@ -190,6 +190,22 @@ def test_texts_of_hate_move_levels_as_the_notes_say() -> None:
         assert moves("tweeteval-hate", title)[2] < 0
 
 
+def test_shares_of_classes_move_semaine_as_the_notes_say() -> None:
+    found = MADE["datasets"]["semaine"]
+    assert found["base"]["start"] > 0.5
+    assert abs(found["base"]["auac"]["random"][0] - found["base"]["start"]) < 0.02
+    for method in levels.NAMES:
+        theirs = authors.published("auac", "semaine", method)
+        assert theirs is not None
+        assert change(found, "each class counts alike")["auac"][method][0] < theirs.value
+    assert 1.92 < change(found, "quirks of the released code")["au_mse"]["random"] < 2.54
+    missing = found["base"]["auac"]["random"][0] - 0.432
+    assert 0.4 < -moves("semaine", "logits scaled to the paper's AU-MSE")[0] / missing < 0.6
+    for title in ("hidden from attention, special tokens stay", "token `[MASK]`"):
+        assert moves("semaine", title, "ah+ln")[1] > 0
+    assert moves("semaine", "special tokens stay", "ah+ln")[2] < 0
+
+
 # The page
 
 

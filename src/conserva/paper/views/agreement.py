@@ -14,7 +14,7 @@ from ..experiments.result import AnyResult
 from .cells import METRICS, NONE, difference, number
 
 VERDICTS = {
-    AGREES: "the method that is first in the paper surely beats every other one here: all paired 95 % intervals exclude 0",
+    AGREES: "the method that is first in the paper surely beats every other one here (all paired intervals)",
     IN_ORDER: "it has the best mean here too, but does not surely beat every other one",
     OPEN: "another method has a better mean here, but none surely beats it",
     DISAGREES: "another method surely beats it here",
