@@ -75,7 +75,7 @@ def test_a_baseline_can_be_named_by_its_token(name: str) -> None:
         ("path:rules=best", "rules=best is not one of gi,"),
         ("path:baseline=none", "baseline=none is not one of mean, zero, mask, pad or a whole number"),
         ("path:baseline=-1", "baseline=-1 is not one of"),
-        ("path:steps=0", "steps=0 is too small: path needs"),
+        ("path:steps=0", "steps=0 is too small: a path needs"),
         ("path:steps=x", "steps=x is not a whole number"),
         ("path:baseline=99", "baseline=99 is not a token id"),
     ],

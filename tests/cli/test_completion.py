@@ -70,9 +70,9 @@ def test_words_are_completed(script: Path, request: pytest.FixtureRequest) -> No
 
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
 def test_bash_completes_lists_files_with_spaces_and_values_after_an_equals_sign(script: Path) -> None:
-    assert completed("bash", script, "compare", "x", "--methods", "gi,ex") == {"gi,exact"}
-    assert completed("bash", script, "explain", "--method", "=", "ex") == {"exact"}
-    assert completed("bash", script, "--debug", "audit", "--rules", "attn") == {"attnlrp"}
+    assert completed("bash", script, "compare", "x", "--methods", "gi,ex") == {"gi,exact", "gi,exact+res"}
+    assert completed("bash", script, "explain", "--method", "=", "ex") == {"exact", "exact+res"}
+    assert completed("bash", script, "--debug", "audit", "--rules", "attn") == {"attnlrp", "attnlrp+res"}
     assert completed("bash", script, "explain", "--file", "reviews") == {"reviews one.csv", "reviews.txt"}
     assert completed("bash", script, "audit", "") >= set(BUNDLED_MODELS)
     assert completed("bash", script, "unknown", "--") == set()

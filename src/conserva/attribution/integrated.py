@@ -80,7 +80,7 @@ def ig(
     The integral is computed by Gauss-Legendre quadrature with `steps` points. In the ledger, `biases` is the output for
     the baseline, so that its gap is the completeness gap: F(x) - F(baseline) - sum of the scores.
     """
-    return path(model, inputs, target, rules="gi", steps=steps, baseline=baseline, method="ig")
+    return path(model, inputs, target, rules="gi", steps=steps, baseline=baseline)
 
 
 def path(
@@ -91,7 +91,6 @@ def path(
     rules: str,
     steps: int,
     baseline: Baseline | Literal["zero"],
-    method: str = "path",
 ) -> Attribution:
     """Return the relevance of a rule set, averaged along the straight path from a baseline to the input.
 
@@ -99,7 +98,7 @@ def path(
     the rule set `gi` it is Integrated Gradients. The points and the ledger are those of `ig`.
     """
     if steps < 1:
-        raise Error(f"steps={steps} is too small: {method} needs at least one step.")
+        raise Error(f"steps={steps} is too small: a path needs at least one step.")
     if isinstance(baseline, str) and baseline not in (MEAN, ZERO):
         raise Error(
             f"baseline={baseline!r} needs a tokenizer that has this token: give a token id, or another baseline."
