@@ -18,8 +18,9 @@ from .context_ends import out_of_order, skipped_block
 from .coverage import Coverage, record_call, unexpected_attention
 from .frozen_factors import FrozenFactors, with_value
 from .interrupts import handle, pending
+from .operations.default_readers import call_unchanged, in_place, linear_call
 from .operations.detached_values import detached_by, propagate_mark, without_gradient
-from .operations.elementwise import Functions, Limits, Ratio, computed_on_copy
+from .operations.elementwise import Functions, Limits, Ratio
 from .operations.lookup import call_with_ids, has_ids
 from .operations.readers import READERS, is_idle
 from .operations.tensor_attributes import TensorAttributes, current_attributes
@@ -164,14 +165,14 @@ class Propagation(TorchFunctionMode):
                 args = tuple([self.constant(arg) if type(arg) is Parameter else arg for arg in args])
                 break
         if not kwargs:  # a fast path for most calls
-            if reader is _call_unchanged:
+            if reader is call_unchanged:
                 return func(*args)
             return reader(self, func, *args)
         for arg in kwargs.values():
             if type(arg) is Parameter:
                 kwargs = {name: self.constant(arg) for name, arg in kwargs.items()}
                 break
-        if reader is _call_unchanged or kwargs.get("out") is not None:  # `out=` does not support gradients
+        if reader is call_unchanged or kwargs.get("out") is not None:  # `out=` does not support gradients
             return func(*args, **kwargs)
         return reader(self, func, *args, **kwargs)
 
@@ -186,8 +187,8 @@ class Propagation(TorchFunctionMode):
         reader = self.table.get(_ATTRIBUTES.get(func, name))
         if reader is None:
             reader = pass_through if name in ("__get__", "__set__", "") else self.default_reader(name)
-        if self.constants is None and (reader is _linear_call or is_idle(reader, self.rules)):
-            reader = _call_unchanged
+        if self.constants is None and (reader is linear_call or is_idle(reader, self.rules)):
+            reader = call_unchanged
         self._readers[func] = reader
         return reader
 
@@ -199,7 +200,7 @@ class Propagation(TorchFunctionMode):
 
     def default_reader(self, name: str) -> Reader:
         """Return the reader for a call that has no entry in the table."""
-        return _in_place if name.endswith("_") and not name.startswith("_") else _linear_call
+        return in_place if name.endswith("_") and not name.startswith("_") else linear_call
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -346,30 +347,6 @@ _GET_ITEM = Tensor.__getitem__
 _ATTRIBUTES = {getattr(Tensor, name).__get__: "transpose" for name in ("T", "mT", "H", "mH")}
 _ATTRIBUTES[Tensor.data.__get__] = "detach"  # type: ignore[attr-defined]
 """Getters of tensor attributes -> the call that they are equivalent to."""
-
-
-def _call_unchanged(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-def _linear_call(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    out = function(*args, **kwargs)
-    if args and context.constants is not None:
-        context.name_as(out, args[0])
-    return out
-
-
-def _in_place(context: Propagation, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Make an in-place call on a copy: in place on a view, its node in the graph would be hidden by `CopySlices`."""
-    if not args or not live(args[0]) or function.__name__ in _PLAIN_IN_PLACE:
-        return function(*args, **kwargs)
-    return computed_on_copy(context, args[0], lambda copy: function(copy.clone(), *args[1:], **kwargs))
-
-
-_PLAIN_IN_PLACE = (
-    "requires_grad_", "detach_", "retain_grad", "zero_", "fill_", "copy_", "set_", "resize_", "share_memory_",
-)  # fmt: skip
-"""In-place calls that compute nothing: they store a given value, or change the shape only."""
 
 
 def rules(base: str | RuleSet = DEFAULT, **changes: str | float) -> Propagation:

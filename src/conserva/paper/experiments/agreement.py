@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...evaluation.result import HIGHER_IS_BETTER, Interval
+from ...evaluation.comparison import Interval
+from ...evaluation.result import HIGHER_IS_BETTER
 from .findings import TableColumn, columns, published_share
 from .published import other_column, published
 from .result import AnyResult
