@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conserva.datasets import DATASETS
-from conserva.evaluation.result import Interval
+from conserva.evaluation.comparison import Interval
 from conserva.paper.experiments.published import published
 from conserva.paper.views.cells import NONE, difference, mean_and_interval, number, percent
 from conserva.views.markdown import listed, stacked, table

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conserva.evaluation.result import Interval
+from conserva.evaluation.comparison import Interval
 from conserva.evaluation.statistics import Bootstrap, Table
 
 from .measures import NAMES
