@@ -79,13 +79,17 @@ def evaluations(folders: list[Path]) -> list[Evaluation]:
 # The plans.
 
 
+NEWER = {"gim", "exact+res", "attnlrp+res", "path"}
+"""Methods that the tables do not have."""
+
+
 @KINDS
 def test_every_method_has_a_row_and_every_row_a_method(kind: str) -> None:
     plan = PLANS[kind]
     named = [row.method for row in plan.rows]
     assert len(set(named)) == len(named)
     methods = [find(name) for name in plan.methods()]
-    assert {one.name.partition(":")[0] for one in methods} == set(conserva.methods())
+    assert {one.name.partition(":")[0] for one in methods} == set(conserva.methods()) - NEWER
     assert [one.name for one in methods] == plan.methods()  # spelled as the results spell them
     assert method_of(plan.rows, OURS) in named
 

@@ -94,6 +94,6 @@ def test_the_table_of_methods_for_images_is_what_was_measured() -> None:
             cells = ["{mean:.3f} [{low:.3f}, {high:.3f}]".format(**one["auac"])]
             cells += ["{mean:.2f} [{low:.2f}, {high:.2f}]".format(**one["au_mse"])]
             found.setdefault(one["method"], []).extend(cells)
-    assert set(conserva.methods()) <= set(found)
+    assert set(conserva.methods()) - {"gim", "exact+res", "attnlrp+res", "path"} <= set(found)  # not measured there
     for method, cells in found.items():
         assert f"| {method} | {' | '.join(cells)} |" in PAGE

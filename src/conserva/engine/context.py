@@ -245,6 +245,15 @@ class Propagation(TorchFunctionMode):
         self.coverage.record(kind, function.__name__, rule.name, path)
         return rule
 
+    def met_written_softmax(self, out: Tensor) -> None:
+        """Note the result of a softmax that is written in several calls, and is differentiated."""
+        if self.rules.attention.temperature != 1:
+            raise NotApplicable(
+                f"rules={self.rules.name!r} differentiate softmaxes at a temperature, which is defined for torch's "
+                "softmax only, and the model writes one out: use torch.softmax in it, or choose other rules."
+            )
+        self.written_softmaxes.append(out.grad_fn)
+
     def met_residual_sum(self, a: Tensor, b: Tensor, out: Tensor) -> None:
         """Note a residual sum, for contexts that measure them."""
 

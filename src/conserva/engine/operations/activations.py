@@ -143,7 +143,7 @@ def exponential(context: Propagation, function: Callable[..., Any], input: Any, 
         rule = context.rule_for("attention", function, "written out with logarithms")
         out = function(context.frozen(input) if rule.freezes else input, **kwargs)
         if live(out):
-            context.written_softmaxes.append(out.grad_fn)
+            context.met_written_softmax(out)
         return out
     return activation(context, function, input, **kwargs)
 
