@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,25 +13,13 @@ from conserva.evaluation import measure, samples
 from conserva.evaluation.journal import NAME, samples_of
 from conserva.evaluation.stream import Stream
 from reviews import REVIEWS
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from script_files import loaded
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_module("timing")
-bench_sentences = _module("evaluate").SENTENCES
-scale = _module("evaluate_scale")
+loaded("benchmarks/timing.py")
+bench_sentences = loaded("benchmarks/evaluate.py").SENTENCES
+scale = loaded("benchmarks/evaluate_scale.py")
 
 
 def test_samples_share_calls(monkeypatch: pytest.MonkeyPatch) -> None:

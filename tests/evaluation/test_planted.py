@@ -1,12 +1,9 @@
 """The study of planted facts: its documents, its measures, its statistics, and going on where it was."""
 
-import importlib.util
 import json
 import string
-import sys
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,24 +14,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import conserva
+from script_files import loaded
 from tiny import shake
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_module("timing")
-facts = _module("planted_facts")
-planted = _module("planted")
+loaded("benchmarks/timing.py")
+facts = loaded("benchmarks/planted_facts.py")
+planted = loaded("benchmarks/planted.py")
 
 TOKENS = 120
 NUMBERS = range(40)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,20 +18,9 @@ from transformers import AutoImageProcessor, ViTForImageClassification
 import conserva
 from conserva.datasets import mnist
 from conserva.datasets.drawn import drawn_digit
+from script_files import loaded
 
-
-def _script() -> ModuleType:
-    path = Path(__file__).parents[2] / "scripts" / "train_digits.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-script = _script()
+script = loaded("scripts/train_digits.py")
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 DRAWN = script.Digits(torch.from_numpy(np.stack([drawn_digit(digit) for digit in range(10)])), torch.arange(10))
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,21 +18,9 @@ from conserva.paper.experiments import published as authors
 from conserva.paper.training.recipe import RECIPES, TextRecipe
 from conserva.paper.views.cells import difference
 from markdown_tables import row_in, section, tables
+from script_files import loaded
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
-
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-levels, writer = _module("levels"), _module("levels_page")
+levels, writer = loaded("scripts/levels.py"), loaded("scripts/levels_page.py")
 SMALL = TextRecipe(learning_rate=1e-3, epochs=3, batch_size=8, patience=3, tokens=8)
 MADE: dict[str, Any] = json.loads((writer.FOLDER / writer.RESULT).read_text(encoding="utf-8"))
 

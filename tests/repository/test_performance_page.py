@@ -1,34 +1,24 @@
 """The page about performance says what was measured, and nothing else."""
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from script_files import loaded
+
 ROOT = Path(__file__).parents[2]
 
 
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_module(ROOT / "scripts" / "performance_cells.py")
-_module(ROOT / "scripts" / "performance_scaling.py")
-writer = _module(ROOT / "scripts" / "performance_page.py")
-timing = _module(ROOT / "benchmarks" / "timing.py")
-profiling = _module(ROOT / "benchmarks" / "profiling.py")
+loaded("scripts/performance_cells.py")
+loaded("scripts/performance_scaling.py")
+writer = loaded("scripts/performance_page.py")
+timing = loaded("benchmarks/timing.py")
+profiling = loaded("benchmarks/profiling.py")
 
 MACHINE = {"device": "a made-up GPU", "kind": "cuda", "torch": "9.9.9", "python": "3.99"}
 MODEL = {"weights": 1_230_000_000, "layers": 16, "heads": [32, 8, 64], "dtype": "bfloat16"}

@@ -60,7 +60,7 @@ def pointing_game(scores: Scores, evidence: Flags) -> float:
 def iou(scores: Scores, evidence: Flags) -> float:
     """Return the intersection over union of the evidence and as many features with the highest scores.
 
-    Equal scores for which there is no room share it: of three equal scores for two places, each is chosen to 2/3.
+    If several equal scores compete for the last places, each is counted in part: of three for two places, each to 2/3.
 
     Examples
     --------

@@ -86,7 +86,7 @@ def _start(results: Sequence[AnyResult]) -> str:
         *wording_of(results).start(results),
         "Each sample's points are averaged over the models. `[low, high]` is the 95 % interval of a mean, by bootstrap "
         "over samples, given these models; how much the models differ is shown [below](#models-differ). Differences "
-        f"are between methods on the same samples. `{NONE}`: the method does not apply, or there is no number.",
+        f"are between methods on the same samples. `{NONE}`: the method does not apply, or was not measured.",
         f"Made with {'; '.join(made)}.",
     ]
     return "\n\n".join(part for part in parts if part)
